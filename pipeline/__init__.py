@@ -1,0 +1,1 @@
+"""What happens: reads dumps, matches, measures, judges and reports. Contains no formula."""

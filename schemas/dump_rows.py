@@ -1,0 +1,117 @@
+"""The first table: one dump.json (or debug.json) as columns. Filled by ``pipeline.read``, joined by ``pipeline.match``.
+
+Strings that repeat (slots, dtypes, shapes, values) are stored once in a dictionary and named by a code, so that a row costs about
+70 bytes and a dump of a million rows fits beside its partner in the memory budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+STATISTICS: Final = ("max", "min", "mean", "norm")
+
+OPS: Final[Mapping[str, pl.DataType]] = {
+    "name": pl.String(),  # record name, in file order; the row number of this table is the op's number
+}
+
+ROWS: Final[Mapping[str, pl.DataType]] = {
+    "op": pl.UInt32(),  # row number in the ops table
+    "section": pl.UInt8(),  # vocab.Section; rows are sorted by (op, section), stable in file order
+    "slot": pl.UInt32(),  # code in ``slots``: structural place within the record, ".input.0", ".input.bias", ".output.0.1", ".weight"
+    "kind": pl.UInt8(),  # vocab.RowKind
+    "dtype": pl.UInt32(),  # code in ``dtypes``; texts of the report: "torch.float32", "<class 'int'>", "" for None
+    "shape": pl.UInt32(),  # code in ``shapes``: "[2, 3]", "[]", "(3,)", "" for None
+    "requires_grad": pl.Int8(),  # 1, 0, or -1 where there is none
+    "max": pl.Float64(),  # null unless max_kind is FLOAT, INT or BOOL
+    "min": pl.Float64(),
+    "mean": pl.Float64(),
+    "norm": pl.Float64(),
+    "max_kind": pl.UInt8(),  # vocab.StatKind
+    "min_kind": pl.UInt8(),
+    "mean_kind": pl.UInt8(),
+    "norm_kind": pl.UInt8(),
+    "value": pl.UInt32(),  # code in ``values``; 0 is "no text". For rows that are no tensor: the printed value, which stands in all four
+    # statistic cells (their kinds are TEXT unless the value is a number). For a tensor with a TEXT statistic: the four printed texts
+    # joined by U+001F.
+    "md5": pl.String(),  # checksum, "" or null where there is none
+    "name": pl.String(),  # display name where it is not ops.name + slot (a data_name that is spelt otherwise), else null
+    "data_name": pl.String(),  # file of the tensor, null where none is recorded
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DumpProblem:
+    """Something in a dump that could not be taken as it stands; the rest was read.
+
+    Attributes
+    ----------
+    kind : str
+        ``cut``, ``duplicate``, ``record``, ``leaf``, ``direction``, ``header`` or ``stack``.
+    where : str
+        Record name, or a byte offset.
+    text : str
+        One sentence.
+    count : int
+        How many there are of the same kind; ``where`` names the first.
+    fatal : bool
+        Whether rows were lost (exit status 3), or the dump is only odd.
+    """
+
+    kind: str
+    where: str
+    text: str
+    count: int = 1
+    fatal: bool = False
+
+
+@dataclass(slots=True)
+class DumpTable:
+    """One side of one rank.
+
+    Attributes
+    ----------
+    path : Path
+        The JSON file.
+    task, level, framework : str
+        Header fields; "" where missing.
+    ops : polars.DataFrame
+        Schema ``OPS``.
+    rows : polars.DataFrame
+        Schema ``ROWS``.
+    slots, dtypes, shapes, values : sequence of str
+        The dictionaries; ``values[0]`` is "".
+    problems : list of DumpProblem
+        What was odd or lost.
+    has_md5 : bool
+        Whether any tensor row has a checksum.
+    checksum : {"", "md5", "xor"}
+        Kind of the checksums ("xor" values begin with ``0x``).
+    """
+
+    path: Path
+    task: str
+    level: str
+    framework: str
+    ops: pl.DataFrame
+    rows: pl.DataFrame
+    slots: Sequence[str]
+    dtypes: Sequence[str]
+    shapes: Sequence[str]
+    values: Sequence[str]
+    problems: list[DumpProblem] = field(default_factory=list)
+    checksum: str = ""
+
+    @property
+    def has_md5(self) -> bool:
+        """Whether any tensor row has a checksum."""
+        return bool(self.checksum)
+
+    @property
+    def is_debug(self) -> bool:
+        """Whether this is a debug.json."""
+        return self.path.name.endswith("debug.json") or self.level == "debug"
