@@ -39,6 +39,8 @@ class PairSums:
         one; -1 for no elements.
     worst_target, worst_golden : float
         The two values there (complex: moduli).
+    target_abs_max : float
+        Largest |t|; with ``golden_abs_max`` it says which powers of two a second, scaled pass needs.
     """
 
     size: int = 0
@@ -62,6 +64,7 @@ class PairSums:
     worst_index: int = -1
     worst_target: float = 0.0
     worst_golden: float = 0.0
+    target_abs_max: float = 0.0
 
 
 METRIC_ROWS: Final[Mapping[str, pl.DataType]] = {

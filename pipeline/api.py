@@ -1,0 +1,183 @@
+"""The library: ``opassay.compare`` and the report it returns. The command line goes through the same steps and streams them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from opassay.pipeline.read.trees import open_tree
+from opassay.pipeline.run.budget import Budget, parse_bytes
+from opassay.pipeline.run.plan import Plan, make_plan
+from opassay.pipeline.run.pool import Pool
+from opassay.schemas.errors import OpassayError
+from opassay.schemas.options import CompareOptions
+
+if TYPE_CHECKING:
+    import polars as pl
+    from opassay.pipeline.report.tally import Tally
+    from opassay.pipeline.run.rank import RankReport
+
+
+@dataclass(slots=True)
+class CompareReport:
+    """What ``compare`` found, as tables.
+
+    Attributes
+    ----------
+    plan : Plan
+        Steps, ranks and files, and what has no partner.
+    ranks : list of RankReport
+        One a pair of dump files, in the plan's order; each has ``mode``, ``rows`` and ``problems``.
+    failed : dict of str to str
+        Pairs of files that could not be compared, and why.
+    options : CompareOptions
+        As given.
+    """
+
+    plan: Plan
+    ranks: list[RankReport]
+    failed: dict[str, str]
+    options: CompareOptions
+    _tallies: dict[str, Tally] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """All rows of all ranks: ``step`` and ``rank`` in front, then the report's columns under their internal names, then
+        the numbers behind the texts. Modes may differ between ranks; what one lacks is null.
+
+        Computed anew on every access; keep it.
+        """
+        import polars as pl
+
+        frames = [
+            report.rows.select(
+                pl.lit(report.pair.step, dtype=pl.UInt32).alias("step"),
+                pl.lit(report.pair.label).alias("rank"),
+                pl.all(),
+            )
+            for report in self.ranks
+        ]
+        return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+
+    def tallies(self) -> Iterator[tuple[str, Tally]]:
+        """Name and counts of every pair."""
+        for report in self.ranks:
+            name = report.pair.name
+            if name not in self._tallies:
+                tally = report.tally()
+                for judged in report.judged():
+                    tally.add(judged, report.mode)
+                self._tallies[name] = tally
+            yield name, self._tallies[name]
+
+    def count(self, result: Literal["pass", "warning", "error"]) -> int:
+        """Rows of all ranks with a Result."""
+        return sum(tally.results[result] for _, tally in self.tallies())
+
+    def write_csv(self, folder: str | PathLike[str]) -> list[Path]:
+        """Write ``compare_result…csv``, one a rank, as the command does.
+
+        Raises
+        ------
+        OutputError
+            If a file cannot be written.
+        """
+        return self._write(folder, xlsx=False, parquet=False)
+
+    def write_xlsx(self, folder: str | PathLike[str]) -> list[Path]:
+        """Write ``compare_result…xlsx``, one a rank. Raises as ``write_csv``."""
+        return self._write(folder, xlsx=True, parquet=False)
+
+    def write_parquet(self, folder: str | PathLike[str]) -> list[Path]:
+        """Write ``compare_result…parquet``, one a rank, typed, for notebooks. Raises as ``write_csv``."""
+        return [path for path in self._write(folder, xlsx=False, parquet=True) if path.suffix == ".parquet"]
+
+    def _write(self, folder: str | PathLike[str], *, xlsx: bool, parquet: bool) -> list[Path]:
+        from dataclasses import replace
+
+        from opassay.pipeline.report.files import timestamp
+        from opassay.pipeline.run.compare import write_reports
+
+        options = replace(self.options, output=Path(folder), xlsx=xlsx, parquet=parquet)
+        stamp = timestamp()
+        files: list[Path] = []
+        for report in self.ranks:
+            where = options.output if report.pair.step is None else options.output / f"step{report.pair.step}"
+            files += write_reports(report, options, where, stamp)[1]
+        return files
+
+
+def compare(
+    target: str | PathLike[str],
+    golden: str | PathLike[str],
+    *,
+    strict: bool = False,
+    document_rules: bool = False,
+    workers: int = 1,
+    memory: str | int = 0,
+    device: str = "cpu",
+    io: Literal["auto", "map", "read"] = "auto",
+) -> CompareReport:
+    """Compare two dumps and return the report as tables.
+
+    Parameters
+    ----------
+    target, golden : path
+        A dump.json or debug.json, or a rank, step or dump-root folder. Target is the side under test.
+    strict : bool
+        No rounding allowance in the thousandth rule.
+    document_rules : bool
+        Only the rules of the governing document, none of ours.
+    workers : int
+        Processes that measure tensors; 1 measures in this process, 0 takes one a core.
+    memory : str or int
+        Budget of the process tree: ``"4G"``, bytes, or 0 for what the machine has.
+    device : str
+        ``cpu``, ``cuda`` or ``npu``, the latter two with an optional index.
+    io : {"auto", "map", "read"}
+        How tensor files are read.
+
+    Returns
+    -------
+    CompareReport
+        Ranks that could not be compared are in ``failed``, never silently missing.
+
+    Raises
+    ------
+    OpassayError
+        A path that does not exist, levels that do not fit, or nothing that could be compared; see ``opassay.schemas.errors``.
+
+    Examples
+    --------
+    >>> import opassay
+    >>> report = opassay.compare("examples/two_ranks/target/step0", "examples/two_ranks/golden/step0")
+    >>> [rank.mode.value for rank in report.ranks]
+    ['tensor', 'tensor']
+    >>> report.count("error") > 0
+    True
+    >>> worst = report.rows.filter(report.rows["result"] == "error")["target_name"][0]
+    """
+    from opassay.pipeline.run.rank import compare_pair
+
+    budget = Budget(parse_bytes(str(memory)) if memory else 0, workers)
+    options = CompareOptions(
+        Path(target), Path(golden), strict=strict, document_rules=document_rules, workers=workers, device=device, io=io
+    )
+    plan = make_plan(open_tree(options.target, "target"), open_tree(options.golden, "golden"))
+    reports: list[RankReport] = []
+    failed: dict[str, str] = {}
+    pool = Pool(budget.workers)
+    try:
+        for pair in plan.pairs:
+            try:
+                reports.append(compare_pair(pair, options, pool=pool, budget=budget))
+            except OpassayError as error:
+                if len(plan.pairs) == 1:
+                    raise
+                failed[pair.name] = str(error)
+    finally:
+        pool.close()
+    return CompareReport(plan, reports, failed, options)

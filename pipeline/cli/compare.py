@@ -1,0 +1,177 @@
+"""The ``compare`` command: options to plan, plan to outcomes, outcomes to a closing panel and an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from opassay.pipeline.read.trees import open_tree
+from opassay.pipeline.report import console
+from opassay.pipeline.report.files import make_folder, timestamp
+from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes
+from opassay.pipeline.run.compare import RankOutcome, run_plan
+from opassay.pipeline.run.plan import Plan, make_plan
+from opassay.pipeline.run.pool import Pool
+from opassay.pipeline.watch import logs
+from opassay.pipeline.watch.progress import Progress
+from opassay.schemas.options import CompareOptions
+from opassay.schemas.vocab import Result
+
+LOGGER = logging.getLogger("opassay")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, write, and say what came of it.
+
+    Returns
+    -------
+    int
+        Exit status (see ``main``).
+
+    Raises
+    ------
+    OpassayError
+        If nothing could even be begun.
+    """
+    verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
+    logs.setup(verbosity)
+    options = options_of(arguments)
+    budget = Budget(options.memory_bytes, options.workers)
+    plan = make_plan(open_tree(options.target, "target"), open_tree(options.golden, "golden"))
+    make_folder(options.output)
+    _announce(plan, options, budget)
+    started = time.monotonic()
+    outcomes: list[RankOutcome] = []
+    pool = Pool(budget.workers)
+    progress = Progress(verbosity)
+    interrupted = False
+    with PeakSampler() as sampler:
+        try:
+            for outcome in run_plan(plan, options, stamp=timestamp(), pool=pool, budget=budget, progress=progress):
+                outcomes.append(outcome)
+                _report(outcome)
+            pool.close()
+        except KeyboardInterrupt:
+            interrupted = True
+            LOGGER.error("interrupted; %d of %d comparisons are finished and kept", len(outcomes), len(plan.pairs))
+        finally:
+            progress.finish()
+            pool.kill()
+        peak = sampler.peak_tree_bytes()
+    status = 130 if interrupted else exit_status(outcomes, plan, options)
+    summary = _summary(outcomes, plan, time.monotonic() - started, peak, budget, status)
+    if not arguments.quiet or status not in (0, 1):
+        console.show(summary)
+    return status
+
+
+def options_of(arguments: argparse.Namespace) -> CompareOptions:
+    """Options from parsed arguments.
+
+    Raises
+    ------
+    UsageError
+        A size that is none.
+    """
+    return CompareOptions(
+        target=Path(arguments.target),
+        golden=Path(arguments.golden),
+        output=Path(arguments.output),
+        xlsx=arguments.xlsx,
+        parquet=arguments.parquet,
+        csv_safe=arguments.csv_safe,
+        strict=arguments.strict,
+        document_rules=arguments.document_rules,
+        tensor_log=arguments.tensor_log,
+        fail_on=arguments.fail_on,
+        workers=arguments.workers,
+        memory_bytes=parse_bytes(arguments.memory),
+        device=arguments.device,
+        io=arguments.io,
+    )
+
+
+def exit_status(outcomes: Sequence[RankOutcome], plan: Plan, options: CompareOptions) -> int:
+    """Decision 11: 2 nothing compared, 1 ``--fail-on`` met, 3 a part could not be read, else 0."""
+    compared = [outcome for outcome in outcomes if outcome.tally is not None]
+    if not compared:
+        return 2
+    if options.fail_on is not None:
+        words = [result.word for result in Result if result >= Result[options.fail_on.upper()]]
+        if any(outcome.tally.results[word] for outcome in compared for word in words if outcome.tally):
+            return 1
+    return 3 if plan.lost or any(outcome.damaged for outcome in outcomes) else 0
+
+
+def _announce(plan: Plan, options: CompareOptions, budget: Budget) -> None:
+    LOGGER.info("The dumps are taken as trusted input of yours; files in them are read, never run.")
+    names = [pair.name for pair in plan.pairs]
+    shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if len(names) > 8 else "")
+    LOGGER.info("Plan: %s against %s: %s", options.target, options.golden, shown)
+    for note in plan.notes:
+        LOGGER.warning("%s", note)
+    for line in plan.lost:
+        LOGGER.error("%s", line)
+    if budget.note:
+        LOGGER.warning("%s", budget.note)
+    LOGGER.debug("%d workers, memory budget %d bytes", budget.workers, budget.memory_bytes)
+
+
+def _report(outcome: RankOutcome) -> None:
+    for line in outcome.problems:
+        LOGGER.warning("%s: %s", outcome.pair.name, line)
+    if outcome.error:
+        LOGGER.error("%s is not compared: %s", outcome.pair.name, outcome.error)
+        return
+    for path in outcome.files:
+        LOGGER.info("Result of %s: %s", outcome.pair.name, path)
+        logs.success_banner()
+
+
+def _summary(
+    outcomes: Sequence[RankOutcome], plan: Plan, elapsed_s: float, peak: int, budget: Budget, status: int
+) -> console.Summary:
+    modes = sorted({outcome.mode.value for outcome in outcomes if outcome.mode})
+    parts = [_part(outcome) for outcome in sorted(outcomes, key=lambda one: plan.pairs.index(one.pair))]
+    title = f"compare · {' and '.join(modes) or 'nothing compared'}"
+    merged = console.merge(parts, title=title, elapsed_s=elapsed_s) if parts else console.Summary(title)
+    from dataclasses import replace
+
+    return replace(
+        merged,
+        elapsed_s=elapsed_s,
+        problems=(*plan.lost, *merged.problems),
+        peak_bytes=peak,
+        budget_bytes=budget.memory_bytes,
+        workers=budget.workers,
+        exit_status=status,
+    )
+
+
+def _part(outcome: RankOutcome) -> console.Summary:
+    problems = [f"{outcome.pair.name}: {line}" for line in [outcome.error, *outcome.problems] if line]
+    tally = outcome.tally
+    if tally is None:
+        return console.Summary(outcome.pair.name, problems=tuple(problems))
+    number = outcome.pair.label.removeprefix("rank")
+    rank = int(number) if number.isdigit() else None
+    worst = [console.WorstOp(one.row, one.result, one.told, one.figure, rank) for one in tally.worst]
+    return console.Summary(
+        outcome.pair.name,
+        target_rows=tally.target_rows,
+        golden_rows=tally.golden_rows,
+        passed=tally.compared["pass"],
+        warnings=tally.compared["warning"],
+        errors=tally.compared["error"],
+        not_compared=dict(sorted(tally.uncompared.items())),
+        target_only=tally.target_only,
+        golden_only=tally.golden_only,
+        ops=tally.target_ops,
+        worst=tuple(worst),
+        problems=tuple(problems),
+        files=tuple(outcome.files),
+        dump_bytes=outcome.bytes_read,
+    )

@@ -1,0 +1,135 @@
+"""The command line: parses, sends to a command, turns errors into one line and a status. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from opassay.pipeline.cli import shim
+from opassay.pipeline.cli.options_table import COMPARE, Option
+from opassay.schemas.errors import OpassayError
+
+Command = Callable[[argparse.Namespace], int]
+INTERRUPTED: Final = 130
+FRAMEWORKS: Final = ("pytorch", "mindspore")
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.compare import run
+
+    return run(arguments)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.explain import run
+
+    return run(arguments)
+
+
+def _shim(arguments: argparse.Namespace) -> int:
+    return shim.run_shim(arguments.rest)
+
+
+COMMANDS: Final[dict[str, Command]] = {"compare": _compare, "explain": _explain, "shim": _shim}
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line for an error, and where to look, in place of the whole usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    from opassay import __version__
+
+    parser = _Parser(
+        prog="opassay",
+        description="Finds where a neural network's numbers go wrong: compares op-level dumps of two runs.",
+        epilog="exit status: 0 compared, 1 --fail-on met, 2 wrong usage or nothing to compare, 3 a part could not be read, 130 interrupted",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"opassay {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    compare = commands.add_parser(
+        "compare", help="compare two dumps, op by op and rank by rank", allow_abbrev=False,
+        description="Compare two dumps, op by op and rank by rank; write what differs and how much.",
+    )  # fmt: skip
+    _add(compare, COMPARE)
+    explain = commands.add_parser(
+        "explain", help="print a verdict rule, its thresholds and its reason", allow_abbrev=False
+    )
+    explain.add_argument(
+        "rule", nargs="?", metavar="RULE", help="name of a rule, as messages and parquet have it; none lists all"
+    )
+    explain.add_argument("--markdown", action="store_true", help="the whole table as the docs have it")
+    lay = commands.add_parser("shim", help="lay a stand-in for msprobe", add_help=False)
+    lay.add_argument("rest", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _add(parser: argparse.ArgumentParser, options: tuple[Option, ...]) -> None:
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        groups[option.group].add_argument(*option.flags, help=option.help, **option.settings)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; those of the process if not given.
+
+    Returns
+    -------
+    int
+        Exit status: 0 compared, 1 ``--fail-on`` met, 2 wrong usage or nothing could be compared, 3 some part could not be
+        read, 130 interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["-f"], ["--framework"]) and len(words) > 1 and words[1] in FRAMEWORKS:
+        framework, words = words[1], words[2:]
+        if framework != "pytorch":
+            print(
+                "opassay: error: framework mindspore is not supported by this release; compare takes pytorch dumps",
+                file=sys.stderr,
+            )
+            return 2
+    if words[:1] == ["shim"]:
+        return _guarded(lambda _: shim.run_shim(words[1:]), argparse.Namespace(verbose=False))
+    parser = build_parser()
+    try:
+        arguments = parser.parse_args(words)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
+    return _guarded(COMMANDS[arguments.command], arguments)
+
+
+def _guarded(command: Command, arguments: argparse.Namespace) -> int:
+    try:
+        return command(arguments)
+    except OpassayError as error:
+        print(f"opassay: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("opassay: interrupted; reports finished so far are kept", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is silent
+        return 0
+
+
+def run() -> NoReturn:
+    """Entry point of the console script."""
+    sys.exit(main())

@@ -1,0 +1,393 @@
+"""Measures pairs of tensor files inside a worker: open, check, read window by window, feed the pass, read the metrics.
+
+One odd pair becomes a row with a reason, never the end of its shard. Segments have a fixed size and are merged in
+order, so the rows do not depend on how the work was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from opassay.kernels.pair_pass import PairPass, make_pass
+from opassay.kernels.pair_sums import BLOCK, SEGMENT, merge, rescale
+from opassay.kernels.rounding import beyond_rounding, noise_floor
+from opassay.kernels.tensor_metrics import TensorMetrics, read_out
+from opassay.pipeline.read.tensors import (
+    PageBuffer,
+    TensorFile,
+    TensorMissing,
+    TensorUnreadable,
+    open_tensor,
+    tensor_path,
+)
+from opassay.schemas.dtypes import DType
+from opassay.schemas.metric_rows import PairSums
+from opassay.schemas.vocab import MetricState
+
+SHARD_BYTES: Final = 64 << 20
+SHARD_PAIRS: Final = 2000
+PART_BYTES: Final = 256 << 20
+READ_WINDOW: Final = 1 << 20  # bytes of a preadv; larger ones leave the cache
+ROUNDING_BELOW: Final = 0.6  # decision 18 asks about pairs whose thousandth ratio breaks the document's rule only
+
+Row = tuple[Any, ...]
+"""One row of METRIC_ROWS, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """One pair: its row number and the names of its two files, as the dumps record them."""
+
+    pair: int
+    target: str
+    golden: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What all jobs of a rank share.
+
+    Attributes
+    ----------
+    target_folder, golden_folder : str
+        Where the tensor files are.
+    mapped : bool
+        Map files, or read them by preadv.
+    window_bytes : int
+        Bytes of each side in memory at a time.
+    device : str
+        ``cpu``, or where torch shall compute.
+    part_bytes : int
+        Pairs above are cut into parts of about this size.
+    """
+
+    target_folder: str
+    golden_folder: str
+    mapped: bool
+    window_bytes: int
+    device: str
+    part_bytes: int = PART_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Small pairs that one task measures."""
+
+    place: Place
+    jobs: tuple[MeasureJob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Segments ``first`` to ``stop`` (without it) of one big pair.
+
+    Attributes
+    ----------
+    scales : tuple of int or None
+        From `rescale`, on the second pass of a pair that needs one.
+    noise : float or None
+        With a number the task asks for rounding in place of sums.
+    """
+
+    place: Place
+    job: MeasureJob
+    first: int
+    stop: int
+    scales: tuple[int, int, int] | None = None
+    noise: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a big pair is, before it is cut into parts; ``elements`` of each side, ``nbytes`` of both."""
+
+    job: MeasureJob
+    elements: int
+    target: DType
+    golden: DType
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartSums:
+    """The result of a `Part`: sums of each of its segments, or whether any element differs by more than rounding."""
+
+    pair: int
+    first: int
+    sums: tuple[PairSums, ...]
+    beyond: bool = False
+
+
+def cut_shards(place: Place, jobs: Iterable[tuple[MeasureJob, int]], most_pairs: int = SHARD_PAIRS) -> Iterator[Shard]:
+    """Group small pairs, in order.
+
+    Parameters
+    ----------
+    place : Place
+        Common to all.
+    jobs : iterable of (MeasureJob, int)
+        Each with the bytes of its two files.
+    most_pairs : int
+        Pairs of a shard at most; bytes are limited by ``SHARD_BYTES``.
+    """
+    held: list[MeasureJob] = []
+    held_bytes = 0
+    for job, nbytes in jobs:
+        if held and (len(held) >= most_pairs or held_bytes + nbytes > SHARD_BYTES):
+            yield Shard(place, tuple(held))
+            held, held_bytes = [], 0
+        held.append(job)
+        held_bytes += nbytes
+    if held:
+        yield Shard(place, tuple(held))
+
+
+def cut_parts(
+    place: Place, header: Header, scales: tuple[int, int, int] | None = None, noise: float | None = None
+) -> Iterator[Part]:
+    """Cut a big pair into runs of whole segments of about ``place.part_bytes``."""
+    segments = -(-header.elements // SEGMENT)
+    step = max(1, place.part_bytes // (SEGMENT * (header.target.width + header.golden.width)))
+    for first in range(0, segments, step):
+        yield Part(place, header.job, first, min(first + step, segments), scales, noise)
+
+
+def single_jobs(shard: Shard) -> list[Shard]:
+    """The shard's pairs one by one: the second try after a worker died, so that one pair takes no other with it."""
+    return [Shard(shard.place, (job,)) for job in shard.jobs]
+
+
+def metric_row(
+    pair: int,
+    state: MetricState,
+    reason: str | None = None,
+    *,
+    sums: PairSums | None = None,
+    metrics: TensorMetrics | None = None,
+    within: bool | None = None,
+    nbytes: int = 0,
+) -> Row:
+    """A row of METRIC_ROWS.
+
+    Parameters
+    ----------
+    pair : int
+        Row of the pair table.
+    state, reason : MetricState, str or None
+        What came of it.
+    sums, metrics : PairSums, TensorMetrics, optional
+        Where it was computed. For ONE_ELEMENT the cosine and the distance stay empty.
+    within : bool, optional
+        Whether all differences are rounding.
+    nbytes : int
+        Bytes of both tensors; 0 where they were not both opened.
+    """
+    if sums is None or metrics is None:
+        return (pair, int(state), reason, *(None,) * 16, nbytes)
+    vector = state == MetricState.COMPUTED
+    return (
+        pair, int(state), reason,
+        metrics.cosine if vector else None, metrics.euclidean if vector else None,
+        metrics.error_max, metrics.relative_max, metrics.thousandth, metrics.five_thousandth,
+        sums.size, sums.equal_nan, sums.equal_inf, sums.nan_mismatch, sums.inf_mismatch, sums.golden_abs_max,
+        sums.worst_index, sums.worst_target, sums.worst_golden, within, nbytes,
+    )  # fmt: skip
+
+
+class _OpenPair:
+    """Both files of a job, open, with the buffers of this worker."""
+
+    __slots__ = ("golden", "nbytes", "place", "target")
+
+    def __init__(self, place: Place, job: MeasureJob) -> None:
+        self.place = place
+        self.target = _open_side("target", place.target_folder, job.target, place.mapped)
+        try:
+            self.golden = _open_side("golden", place.golden_folder, job.golden, place.mapped)
+        except BaseException:
+            self.target.close()
+            raise
+        self.nbytes = self.target.nbytes + self.golden.nbytes
+
+    def __enter__(self) -> _OpenPair:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.target.close()
+        self.golden.close()
+
+    def windows(self, segment: int) -> Iterator[tuple[Any, Any]]:
+        """The stored arrays of one segment, window by window."""
+        start = segment * SEGMENT
+        stop = min(start + SEGMENT, self.target.size)
+        window_bytes = self.place.window_bytes if self.place.mapped else min(self.place.window_bytes, READ_WINDOW)
+        width = max(self.target.dtype.width, self.golden.dtype.width)
+        step = max(BLOCK, window_bytes // width // BLOCK * BLOCK)
+        for at in range(start, stop, step):
+            count = min(step, stop - at)
+            yield self.target.read(at, count, _TARGET_BUFFER), self.golden.read(at, count, _GOLDEN_BUFFER)
+
+    def sums(self, segment: int, scales: tuple[int, int, int] | None) -> PairSums:
+        """The sums of one segment."""
+        one_pass = self._pass(scales)
+        for target, golden in self.windows(segment):
+            one_pass.feed(target, golden)
+        return one_pass.result()
+
+    def beyond(self, segments: range, noise: float) -> bool:
+        """Whether any element of some segments differs by more than rounding."""
+        kinds = self.target.dtype, self.golden.dtype
+        return any(
+            beyond_rounding(target, golden, *kinds, noise) > 0
+            for segment in segments
+            for target, golden in self.windows(segment)
+        )
+
+    def _pass(self, scales: tuple[int, int, int] | None) -> PairPass:
+        if self.place.device == "cpu" or scales is not None:
+            return make_pass(self.target.dtype, self.golden.dtype, scales=scales)
+        from opassay.kernels.torch_pass import make_torch_pass
+
+        return make_torch_pass(self.target.dtype, self.golden.dtype, self.place.device)
+
+
+_TARGET_BUFFER: Final = PageBuffer()
+_GOLDEN_BUFFER: Final = PageBuffer()
+
+
+def _open_side(side: str, folder: str, name: str, mapped: bool) -> TensorFile:
+    try:
+        return open_tensor(tensor_path(folder, name), mapped=mapped)
+    except TensorUnreadable as error:
+        raise type(error)(f"{side} file {error}") from None
+
+
+def measure_shard(shard: Shard) -> list[Row]:
+    """Measure the pairs of a shard, whatever their size.
+
+    Parameters
+    ----------
+    shard : Shard
+        At least one pair.
+
+    Returns
+    -------
+    list of Row
+        One for each pair, in order.
+    """
+    return [_guarded(job, lambda job=job: _whole(shard.place, job)) for job in shard.jobs]  # type: ignore[misc]
+
+
+def probe_pair(shard: Shard) -> list[Row] | Header:
+    """Look at a big pair: its header if it is worth cutting, else its row.
+
+    Parameters
+    ----------
+    shard : Shard
+        Exactly one pair.
+    """
+    (job,) = shard.jobs
+
+    def look() -> Row | Header:
+        with _OpenPair(shard.place, job) as pair:
+            odd = _unfit(pair.target, pair.golden)
+            if odd is None and not pair.target.whole and not pair.golden.whole and pair.nbytes > shard.place.part_bytes:
+                return Header(job, pair.target.size, pair.target.dtype, pair.golden.dtype, pair.nbytes)
+        return _whole(shard.place, job)
+
+    found = _guarded(job, look)
+    return found if isinstance(found, Header) else [found]
+
+
+def measure_part(part: Part) -> PartSums | list[Row]:
+    """Measure some segments of a big pair; a row where it can no longer be read."""
+
+    def work() -> PartSums | Row:
+        with _OpenPair(part.place, part.job) as pair:
+            segments = range(part.first, part.stop)
+            if part.noise is not None:
+                return PartSums(part.job.pair, part.first, (), pair.beyond(segments, part.noise))
+            return PartSums(part.job.pair, part.first, tuple(pair.sums(index, part.scales) for index in segments))
+
+    found = _guarded(part.job, work)
+    return found if isinstance(found, PartSums) else [found]
+
+
+def join_segments(parts: Sequence[PairSums]) -> PairSums:
+    """Sums of a whole pair from the sums of its segments, in order; a single segment is the whole."""
+    return parts[0] if len(parts) == 1 else merge(parts, [index * SEGMENT for index in range(len(parts))])
+
+
+def finish_row(pair: int, state: MetricState, sums: PairSums, nbytes: int, beyond: Callable[[PairSums], bool]) -> Row:
+    """The row of a pair whose sums are complete.
+
+    Parameters
+    ----------
+    pair, state : int, MetricState
+        Which pair; COMPUTED or ONE_ELEMENT.
+    sums : PairSums
+        Of the whole pair.
+    nbytes : int
+        Of both tensors.
+    beyond : callable
+        Answers whether any element differs by more than rounding; asked only where `asks_rounding`.
+    """
+    metrics = read_out(sums)
+    within = not beyond(sums) if asks_rounding(state, metrics) else None
+    return metric_row(pair, state, sums=sums, metrics=metrics, within=within, nbytes=nbytes)
+
+
+def asks_rounding(state: MetricState, metrics: TensorMetrics) -> bool:
+    """Whether decision 18 wants to know if the differences of this pair are rounding."""
+    return state == MetricState.COMPUTED and metrics.thousandth is not None and metrics.thousandth < ROUNDING_BELOW
+
+
+def _whole(place: Place, job: MeasureJob) -> Row:
+    with _OpenPair(place, job) as pair:
+        odd = _unfit(pair.target, pair.golden)
+        if odd is not None:
+            return metric_row(job.pair, *odd, nbytes=pair.nbytes)
+        segments = range(-(-pair.target.size // SEGMENT))
+        sums = join_segments([pair.sums(index, None) for index in segments])
+        scales = rescale(sums)
+        if scales is not None:
+            sums = join_segments([pair.sums(index, scales) for index in segments])
+        kinds = pair.target.dtype, pair.golden.dtype
+        return finish_row(
+            job.pair,
+            MetricState.ONE_ELEMENT if pair.target.size == 1 else MetricState.COMPUTED,
+            sums,
+            pair.nbytes,
+            lambda sums: pair.beyond(segments, noise_floor(sums, *kinds)),
+        )
+
+
+def _unfit(target: TensorFile, golden: TensorFile) -> tuple[MetricState, str | None] | None:
+    """State and reason of two tensors that are not measured element by element."""
+    same_shape = target.shape == golden.shape
+    if target.size == 0 and golden.size == 0 and same_shape:
+        if target.dtype is golden.dtype or target.dtype == golden.dtype:
+            return MetricState.EMPTY_EQUAL, None
+        return MetricState.SHAPE, f"no elements, and dtypes differ: {target.dtype.name} against {golden.dtype.name}"
+    if same_shape:
+        return None
+    if target.size and [n for n in target.shape if n != 1] == [n for n in golden.shape if n != 1]:
+        return None
+    return MetricState.SHAPE, f"shapes in the files differ: {list(target.shape)} against {list(golden.shape)}"
+
+
+def _guarded(job: MeasureJob, work: Callable[[], Any]) -> Any:
+    """Run the work of one pair; whatever goes wrong becomes its row."""
+    try:
+        return work()
+    except TensorMissing as error:
+        return metric_row(job.pair, MetricState.FILE_MISSING, str(error))
+    except TensorUnreadable as error:
+        return metric_row(job.pair, MetricState.UNREADABLE, str(error))
+    except Exception as error:  # one odd pair must not cost the shard
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return metric_row(
+            job.pair, MetricState.UNREADABLE, f"measuring {job.target} against {job.golden} failed: {text}"
+        )

@@ -1,0 +1,395 @@
+"""Finds the tensor in a file of ``torch.save`` without torch: the zip container and the older one made of pickles.
+
+No code of a file is ever run: the unpickler knows a closed list of names, and each stands for a record of ours. A name
+of torch that is not on the list makes the file ``Unusual`` (torch may read it); any other name is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from opassay.pipeline.read.tensor_layout import Layout, Source, TensorUnreadable, Unusual, lay_out
+from opassay.schemas.dtypes import BY_NAME, DType, parse_dtype
+
+ZIP_MAGIC: Final = b"PK\x03\x04"
+LEGACY_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+_MAX_DIRECTORY: Final = (
+    64 << 20
+)  # bytes of zip directory or pickle that a file with one tensor could have at the very most
+_END: Final = struct.Struct("<4s4H2LH")
+_END64: Final = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR64: Final = struct.Struct("<4sLQL")
+_ENTRY: Final = struct.Struct("<4s4xHH8xLLHHH8xL")
+_LOCAL_NAMES: Final = struct.Struct("<HH")
+
+_STORAGES: Final = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64",
+}  # fmt: skip
+_MOST_KNOWN: Final = 4096
+_STORAGE_MODULES: Final = ("torch", "torch.storage", "torch.cuda", "torch.npu", "torch_npu.npu")
+
+
+class _StorageKind:
+    """Stands for a storage class; ``dtype`` is None for bytes without a type."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype: DType | None) -> None:
+        self.dtype = dtype
+
+
+class _Storage:
+    """One storage a pickle refers to: its type, its key, its number of elements (bytes where it has no type)."""
+
+    __slots__ = ("count", "dtype", "key")
+
+    def __init__(self, dtype: DType | None, key: str, count: int) -> None:
+        self.dtype = dtype
+        self.key = key
+        self.count = count
+
+
+class _View:
+    """A tensor as the pickle tells it; nothing is checked yet."""
+
+    __slots__ = ("dtype", "first", "shape", "storage", "strides")
+
+    def __init__(self, storage: Any, first: Any, shape: Any, strides: Any, dtype: Any) -> None:
+        self.storage = storage
+        self.first = first
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+
+
+def _rebuild_v2(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> _View:
+    if len(rest) > 2 and rest[2]:
+        raise Unusual(f"a view with the marks {sorted(map(str, rest[2]))}")
+    return _View(storage, first, shape, strides, storage.dtype if isinstance(storage, _Storage) else None)
+
+
+def _rebuild_v3(
+    storage: Any, first: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *rest: Any
+) -> _View:
+    if rest and rest[0]:
+        raise Unusual(f"a view with the marks {sorted(map(str, rest[0]))}")
+    return _View(storage, first, shape, strides, dtype)
+
+
+def _rebuild_npu(storage: Any, first: Any, shape: Any, strides: Any, *_rest: Any) -> _View:
+    return _View(storage, first, shape, strides, storage.dtype if isinstance(storage, _Storage) else None)
+
+
+def _rebuild_parameter(data: Any, *_rest: Any) -> Any:
+    return data
+
+
+_NAMES: Final[dict[tuple[str, str], Any]] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
+    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    ("torch_npu.utils.storage", "_rebuild_npu_tensor"): _rebuild_npu,
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch", "Size"): tuple,
+    **{(module, name): _StorageKind(BY_NAME[kind]) for module in _STORAGE_MODULES for name, kind in _STORAGES.items()},
+    **{(module, "UntypedStorage"): _StorageKind(None) for module in _STORAGE_MODULES},
+    **{("torch", name): row for name, row in BY_NAME.items()},
+}
+
+
+class _Names(pickle.Unpickler):
+    """An unpickler that can build nothing but records of this file."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = _NAMES.get((module, name))
+        if known is not None:
+            return known
+        if module.partition(".")[0] in ("torch", "torch_npu"):
+            if module == "torch" and (dtype := parse_dtype(name)) is not None:
+                return dtype
+            raise Unusual(f"{module}.{name}")
+        raise pickle.UnpicklingError(f"names {module}.{name}, which no tensor needs")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        if not (isinstance(pid, tuple) and len(pid) in (5, 6) and isinstance(pid[1], _StorageKind)):
+            raise pickle.UnpicklingError("refers to something that is no storage")
+        if len(pid) == 6 and pid[5] is not None:
+            raise Unusual("a storage that is a view of another")
+        key, count = pid[2], pid[4]
+        if not (isinstance(key, str) and type(count) is int and count >= 0):
+            raise pickle.UnpicklingError("has a storage without key or size")
+        return _Storage(pid[1].dtype, key, count)
+
+
+def _unpickle(source: Source, stream: io.BytesIO) -> Any:
+    """The next pickle of a stream, as records.
+
+    Raises
+    ------
+    TensorUnreadable
+        If it is damaged or names anything outside the list.
+    Unusual
+        If it names something of torch outside the list.
+    """
+    try:
+        return _Names(stream).load()
+    except (Unusual, TensorUnreadable):
+        raise
+    except pickle.UnpicklingError as error:
+        raise source.refuse(f"refused: its pickle {_one_line(error)}") from None
+    except Exception as error:  # a damaged pickle raises whatever its opcodes run into
+        raise source.refuse(f"damaged: its pickle ends in {type(error).__name__} ({_one_line(error)})") from None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or "no detail"
+
+
+def _dimensions(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, (tuple, list)) and all(type(item) is int and item >= 0 for item in value):
+        return tuple(value)
+    return None
+
+
+View = tuple[_Storage, DType, tuple[int, ...], tuple[int, ...], int]
+"""Storage, type, shape, strides and first element of a tensor, types checked."""
+
+_KNOWN: Final[dict[bytes, View]] = {}  # short pickles seen before: a dump has thousands of tensors of few shapes
+
+
+def _checked(source: Source, value: Any) -> View:
+    """The parts of a view, types checked.
+
+    Raises
+    ------
+    TensorUnreadable
+        If the value is no tensor or its parts are of the wrong types.
+    """
+    if not isinstance(value, _View):
+        kind = type(value).__name__ if type(value).__module__ in ("builtins", "collections") else "record"
+        article = "an" if kind[:1] in "aeiouAEIOU" else "a"
+        raise source.refuse(f"holds {article} {kind}, not one tensor")
+    shape, strides = _dimensions(value.shape), _dimensions(value.strides)
+    ok = isinstance(value.storage, _Storage) and isinstance(value.dtype, DType) and type(value.first) is int
+    if not ok or shape is None or strides is None or len(shape) != len(strides) or value.first < 0:
+        raise source.refuse("damaged: the pickle's tensor has parts of the wrong type")
+    return value.storage, value.dtype, shape, strides, value.first
+
+
+# --- the zip container --------------------------------------------------------------------------------------------
+
+
+def _directory(source: Source) -> bytes:
+    """The central directory.
+
+    Raises
+    ------
+    TensorUnreadable
+        If there is none: the file was cut.
+    """
+    for reach in (4096, 66000):
+        start = max(0, source.size - reach)
+        tail = source.at(start, source.size - start)
+        at = tail.rfind(b"PK\x05\x06")
+        if at >= 0 and len(tail) - at >= _END.size:
+            break
+    else:
+        raise source.refuse(
+            f"cut short: {source.size} bytes and no archive directory at the end; copy or dump it again"
+        )
+    _, _, _, _, entries, length, offset, _ = _END.unpack_from(tail, at)
+    end = start + at
+    if entries == 0xFFFF or length == 0xFFFFFFFF or offset == 0xFFFFFFFF:
+        locator = source.at(end - _LOCATOR64.size, _LOCATOR64.size)
+        if len(locator) == _LOCATOR64.size and locator.startswith(b"PK\x06\x07"):
+            record = source.at(_LOCATOR64.unpack(locator)[2], _END64.size)
+            if len(record) == _END64.size and record.startswith(b"PK\x06\x06"):
+                length, offset = _END64.unpack(record)[8:10]
+    if offset + length > end or length > _MAX_DIRECTORY:
+        raise source.refuse(
+            f"damaged: its archive directory ({length} bytes at {offset}) does not fit its {source.size} bytes"
+        )
+    return source.at(offset, length)
+
+
+Member = tuple[int, int, int]
+"""Offset of the local header, stored bytes, compression method (255 for encrypted)."""
+
+
+def _member(directory: bytes, name: bytes) -> Member | None:
+    """One entry of the directory, found by its name; None where there is none."""
+    at = directory.find(name)
+    while at >= 0:
+        if at >= _ENTRY.size:
+            entry = _ENTRY.unpack_from(directory, at - _ENTRY.size)
+            if entry[0] == b"PK\x01\x02" and entry[5] == len(name):
+                _, flags, method, packed, size, _, extra_length, _, header = entry
+                if 0xFFFFFFFF in (packed, size, header):
+                    start = at + len(name)
+                    packed, header = _wide(directory[start : start + extra_length], size, packed, header)
+                return header, packed, 255 if flags & 1 else method
+        at = directory.find(name, at + 1)
+    return None
+
+
+def _names(source: Source, directory: bytes) -> Iterator[bytes]:
+    """Names in a directory, in order.
+
+    Raises
+    ------
+    TensorUnreadable
+        If it is not a directory.
+    """
+    at = 0
+    while at + _ENTRY.size <= len(directory):
+        magic, _, _, _, _, name_length, extra_length, note_length, _ = _ENTRY.unpack_from(directory, at)
+        if magic != b"PK\x01\x02":
+            raise source.refuse("damaged: its archive directory is not one")
+        at += _ENTRY.size
+        yield directory[at : at + name_length]
+        at += name_length + extra_length + note_length
+
+
+def _wide(extra: bytes, size: int, packed: int, header: int) -> tuple[int, int]:
+    """Stored bytes and header offset from an entry's zip64 field, where the short ones are all ones."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = _LOCAL_NAMES.unpack_from(extra, at)
+        if kind == 1:
+            numbers = iter(struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4))
+            if size == 0xFFFFFFFF:
+                next(numbers, size)
+            packed = next(numbers, packed) if packed == 0xFFFFFFFF else packed
+            header = next(numbers, header) if header == 0xFFFFFFFF else header
+        at += 4 + length
+    return packed, header
+
+
+def _data_start(source: Source, member: Member) -> int:
+    """Byte where a stored member's data starts.
+
+    Raises
+    ------
+    Unusual
+        If it is compressed or encrypted.
+    TensorUnreadable
+        If there is no local header.
+    """
+    header, _, method = member
+    if method:
+        raise Unusual("compressed members")
+    local = source.at(header, 30)
+    if len(local) < 30 or not local.startswith(ZIP_MAGIC):
+        raise source.refuse(f"damaged: no archive member at byte {header} of {source.size}")
+    name_length, extra_length = _LOCAL_NAMES.unpack_from(local, 26)
+    return int(header + 30 + name_length + extra_length)
+
+
+def _find_pickle(source: Source, directory: bytes) -> bytes:
+    """Name of the member with the object.
+
+    Raises
+    ------
+    TensorUnreadable
+        If there is none.
+    """
+    names = list(_names(source, directory))
+    for name in names:
+        if name.endswith(b"/data.pkl") or name == b"data.pkl":
+            return name
+    if any(name.endswith(b"/constants.pkl") for name in names):
+        raise source.refuse("holds a TorchScript program, not one tensor")
+    raise source.refuse("an archive, but not of torch.save (no data.pkl inside)")
+
+
+def parse_zip(source: Source) -> Layout:
+    """The tensor of a zip-format torch file.
+
+    Parameters
+    ----------
+    source : Source
+        A file that starts with ``ZIP_MAGIC``.
+
+    Raises
+    ------
+    TensorUnreadable
+        Cut, damaged, refused, or no single tensor inside.
+    Unusual
+        Sparse, quantised, compressed ...: torch may read it.
+    """
+    directory = _directory(source)
+    name = next(_names(source, directory), b"")
+    if not name.endswith(b"/data.pkl"):
+        name = _find_pickle(source, directory)
+    pickled = _member(directory, name)
+    assert pickled is not None
+    prefix = name[: -len(b"data.pkl")]
+    start = _data_start(source, pickled)
+    length = pickled[1]
+    if length > _MAX_DIRECTORY:
+        raise source.refuse(f"its pickle has {length} bytes; a file with one tensor has a few hundred")
+    text = source.at(start, length)
+    if len(text) < length:
+        raise source.refuse(f"cut short: {source.size} bytes, its pickle ends at byte {start + length}")
+    view = _KNOWN.get(text)
+    if view is None:
+        view = _checked(source, _unpickle(source, io.BytesIO(text)))
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        if length <= 1024:
+            _KNOWN[text] = view
+    storage, dtype, shape, strides, first = view
+    swapped = False
+    order = _member(directory, prefix + b"byteorder")
+    if order is not None:
+        mark = source.at(_data_start(source, order), order[1])
+        if mark not in (b"little", b"big"):
+            raise source.refuse("damaged: its byte order is neither little nor big")
+        swapped = mark == b"big"
+    member = _member(directory, prefix + b"data/" + storage.key.encode("utf-8", "replace"))
+    if member is None:
+        if 0 in shape:
+            return lay_out(source, dtype, shape, strides, 0, 0, 0, swapped)
+        raise source.refuse(f"damaged: its storage {storage.key[:40]!r} is not in the archive")
+    return lay_out(source, dtype, shape, strides, _data_start(source, member), first, member[1] // dtype.width, swapped)
+
+
+# --- the older container ------------------------------------------------------------------------------------------
+
+
+def parse_legacy(source: Source) -> Layout:
+    """The tensor of a file in the container that was the only one before torch 1.6.
+
+    Five pickles (magic number, protocol, machine, object, storage keys), then each storage: int64 count, elements.
+
+    Raises
+    ------
+    TensorUnreadable
+        Cut, damaged, refused, or no single tensor inside.
+    Unusual
+        Several storages, sparse, quantised ...: torch may read it.
+    """
+    stream = io.BytesIO(source.at(0, 1 << 20))
+    stream.seek(len(LEGACY_MAGIC))
+    protocol, machine, value, keys = (_unpickle(source, stream) for _ in range(4))
+    if protocol != 1001 or not isinstance(machine, dict):
+        raise Unusual("an older torch protocol")
+    swapped = machine.get("little_endian") is False
+    storage, dtype, shape, strides, first = _checked(source, value)
+    if keys != [storage.key]:
+        raise Unusual("several storages in the older torch format")
+    start = stream.tell() + 8
+    head = source.at(start - 8, 8)
+    if len(head) < 8:
+        raise source.refuse(f"cut short: {source.size} bytes, before the tensor's data")
+    count = int.from_bytes(head, "big" if swapped else "little")
+    stored = count * (storage.dtype.width if storage.dtype else 1) // dtype.width
+    return lay_out(source, dtype, shape, strides, start, first, stored, swapped)

@@ -1,0 +1,203 @@
+"""Names of result files, and files that appear whole or not at all: the last step of every report writer.
+
+Knows nothing of what is written into them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final
+
+from opassay.schemas.errors import OutputError
+
+LOGGER: Final = logging.getLogger("opassay.report")
+
+_NUMBERS: Final = itertools.count()  # several parts of a file may be open at once
+
+# errno -> (what is the matter, what to try)
+_REASONS: Final = {
+    errno.ENOSPC: ("the disk is full", "free some space or choose another folder with -o"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space or choose another folder with -o"),
+    errno.EFBIG: ("the file is larger than this file system allows", "choose another folder with -o"),
+    errno.EACCES: ("no permission to write", "choose a folder of your own with -o"),
+    errno.EPERM: ("no permission to write", "choose a folder of your own with -o"),
+    errno.EROFS: ("the file system is read-only", "choose another folder with -o"),
+    errno.ENOENT: ("the folder does not exist any more", "run again, or choose another folder with -o"),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "choose another folder with -o"),
+    errno.EEXIST: ("a file stands where a folder is needed", "choose another folder with -o"),
+    errno.EISDIR: ("a folder of that name is in the way", "remove it or choose another folder with -o"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a folder with a shorter path with -o"),
+}
+
+
+def timestamp(now: float | None = None) -> str:
+    """Local time as ``YYYYMMDDHHMMSS``, as result names carry it.
+
+    Parameters
+    ----------
+    now : float, optional
+        Seconds since the epoch; the clock's if not given.
+    """
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(now))
+
+
+def result_stem(label: str = "", *, debug: bool = False) -> str:
+    """How a comparison's file name begins: ``compare_result``, ``compare_result_rank3``, ``debug_compare_result``.
+
+    Parameters
+    ----------
+    label : str
+        Name of the target's rank folder, "" for single files.
+    debug : bool
+        Whether debug.json files were compared.
+    """
+    return f"{'debug_' if debug else ''}compare_result{f'_{label}' if label else ''}"
+
+
+def result_path(folder: Path, stem: str, suffix: str, timestamp: str) -> Path:
+    """Path of a result file, ``{folder}/{stem}_{timestamp}{suffix}``.
+
+    Parameters
+    ----------
+    folder : Path
+        Where results go; not made here.
+    stem : str
+        See `result_stem`; ``diff_analyze`` and the like are as good.
+    suffix : str
+        With its dot: ``.csv``.
+    timestamp : str
+        See `timestamp`; one for all files of a run.
+    """
+    return folder / f"{stem}_{timestamp}{suffix}"
+
+
+def output_error(path: Path, error: OSError) -> OutputError:
+    """The one line a user sees when `path` cannot be written: path, reason, what to try."""
+    reason, hint = _REASONS.get(error.errno or 0, (error.strerror or str(error), "choose another folder with -o"))
+    return OutputError(f"cannot write {path}: {reason}; {hint}")
+
+
+def make_folder(folder: Path) -> Path:
+    """Make an output folder with its parents, and see that it can be written before hours of work go into it.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be made or written.
+    """
+    probe = folder / f".opassay_{os.getpid()}.part"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise output_error(folder, error) from error
+    return folder
+
+
+class WholeFile:
+    """A file that stands under its own name only once it is complete.
+
+    Bytes go to a hidden temporary name in the same folder. `commit` (or leaving the ``with`` block well) renames it,
+    `discard` (or leaving it by an exception) removes it. A file that already has the final name is replaced, and the
+    log says so. Every failure of the disk becomes an OutputError.
+
+    Parameters
+    ----------
+    path : Path
+        Final name; its folder must exist.
+
+    Attributes
+    ----------
+    path : Path
+        As given, or as changed by `commit`.
+    temporary : Path
+        Where the bytes are until then.
+    size : int
+        Bytes written through `write`.
+
+    Raises
+    ------
+    OutputError
+        If the temporary file cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.{next(_NUMBERS)}.part")
+        self.size = 0
+        try:
+            self.file: BinaryIO = open(self.temporary, "wb")  # noqa: SIM115 - closed by commit or discard
+        except OSError as error:
+            raise output_error(path, error) from error
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; the number of them is returned, as a file does.
+
+        Raises
+        ------
+        OutputError
+            If the disk refuses; the temporary file stays until `discard`.
+        """
+        try:
+            self.file.write(data)
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        self.size += len(data)
+        return len(data)
+
+    def commit(self, path: Path | None = None) -> Path:
+        """Close the file and give it its final name.
+
+        Parameters
+        ----------
+        path : Path, optional
+            Another final name in the same folder, where it is known only now.
+
+        Returns
+        -------
+        Path
+            The final name.
+
+        Raises
+        ------
+        OutputError
+            If the last bytes or the new name cannot be written; nothing is left behind.
+        """
+        self.path = path or self.path
+        try:
+            self.file.close()
+            if self.path.is_file():
+                LOGGER.warning("%s exists and is replaced", self.path)
+            os.replace(self.temporary, self.path)
+        except OSError as error:
+            self.discard()
+            raise output_error(self.path, error) from error
+        return self.path
+
+    def discard(self) -> None:
+        """Close and remove the temporary file; does nothing after `commit`."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+        with contextlib.suppress(OSError):
+            self.temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> WholeFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+            return
+        self.discard()
+        if isinstance(error, OSError) and not isinstance(error, OutputError) and error.errno in _REASONS:
+            raise output_error(self.path, error) from error

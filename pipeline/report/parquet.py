@@ -1,0 +1,103 @@
+"""The parquet report for notebooks: every column of the slices under its internal name, numbers as numbers.
+
+Slices are spilled to hidden Arrow files beside the result and streamed into one parquet file at the end, so memory
+holds a few slices however long the report is.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from opassay.pipeline.report.files import WholeFile, output_error
+from opassay.schemas.errors import OutputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ROW_GROUP: Final = 65_536  # rows; fixed, so that equal rows give equal bytes
+
+
+class ParquetWriter:
+    """Writes slices of the report, in order, to one parquet file.
+
+    Parameters
+    ----------
+    path : Path
+        Final name.
+    columns : dict of str to str
+        Internal column -> header. The file uses the internal names, has these columns first, and after them every
+        other column of the slices (``target_max_number`` and the like) with its own type.
+
+    Notes
+    -----
+    Nothing has its final name before `close`; until then spilled slices need about the room of the report on the disk.
+    """
+
+    def __init__(self, path: Path, columns: dict[str, str]) -> None:
+        self.path = path
+        self.columns = columns
+        self._spills: list[Path] = []
+        self._whole = WholeFile(path)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Append one slice; all slices have the same columns and types.
+
+        Raises
+        ------
+        OutputError
+            If the disk refuses; call `discard`.
+        """
+        spill = self.path.with_name(f".{self.path.name}.{os.getpid()}.{len(self._spills)}.arrow")
+        self._spills.append(spill)
+        try:
+            frame.write_ipc(spill, compression="lz4")
+        except OSError as error:
+            raise output_error(self.path, error) from error
+
+    def close(self) -> list[Path]:
+        """Stream the slices into the file and give it its name, which is returned.
+
+        Raises
+        ------
+        OutputError
+            If the disk refuses; nothing is left behind.
+        """
+        import polars as pl
+
+        try:
+            if self._spills:
+                rows = pl.scan_ipc(self._spills)
+            else:
+                rows = pl.LazyFrame(schema=dict.fromkeys(self.columns, pl.String))
+            rows.sink_parquet(
+                self._whole.temporary,
+                compression="zstd",
+                compression_level=1,
+                row_group_size=ROW_GROUP,
+                maintain_order=True,
+            )
+            return [self._whole.commit()]
+        except OSError as error:
+            raise error if isinstance(error, OutputError) else output_error(self.path, error) from error
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the spilled slices and whatever has not got its final name."""
+        for spill in self._spills:
+            spill.unlink(missing_ok=True)
+        self._whole.discard()
+
+    def __enter__(self) -> ParquetWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()

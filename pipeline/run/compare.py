@@ -1,0 +1,194 @@
+"""The compare command's work: every pair of the plan compared and written, one after the other or side by side.
+
+One bad rank or file never stops the rest: it becomes a line and exit status 3.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opassay.pipeline.run.budget import Budget
+from opassay.pipeline.run.plan import Plan, RankPair
+from opassay.pipeline.run.pool import Pool, WorkerLost
+from opassay.schemas.errors import OpassayError
+from opassay.schemas.options import CompareOptions
+from opassay.schemas.vocab import DumpMode
+
+if TYPE_CHECKING:
+    from opassay.pipeline.report.tally import Tally
+    from opassay.pipeline.run.rank import RankReport, Watcher
+
+LOGGER = logging.getLogger("opassay")
+
+
+@dataclass(slots=True)
+class RankOutcome:
+    """What became of one pair of the plan.
+
+    Attributes
+    ----------
+    pair : RankPair
+        Which.
+    mode : DumpMode or None
+        None if it was not compared.
+    tally : Tally or None
+        Counts of its report.
+    files : list of Path
+        Reports written.
+    problems : list of str
+        One line each.
+    damaged : bool
+        Part of the input could not be read.
+    error : str
+        Why it was not compared or written; "" if it was.
+    bytes_read : int
+        Size of the dumps behind it, both sides.
+    """
+
+    pair: RankPair
+    mode: DumpMode | None = None
+    tally: Tally | None = None
+    files: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    damaged: bool = False
+    error: str = ""
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _RankTask:
+    pair: RankPair
+    options: CompareOptions
+    folder: Path
+    stamp: str
+    budget: Budget
+
+
+def run_plan(
+    plan: Plan, options: CompareOptions, *, stamp: str, pool: Pool, budget: Budget, progress: Watcher | None = None
+) -> Iterator[RankOutcome]:
+    """Compare and write every pair of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        The pairs.
+    options : CompareOptions
+        As given.
+    stamp : str
+        Timestamp of all result names.
+    pool : Pool
+        Workers: whole ranks side by side where there are several and no tensors; tensors of one rank after the other otherwise.
+    budget : Budget
+        Memory of the run.
+    progress : Watcher, optional
+        Told how far the measuring is.
+
+    Yields
+    ------
+    RankOutcome
+        One a pair, as they finish.
+    """
+    tasks = [_RankTask(pair, options, _folder(pair, options), stamp, budget) for pair in plan.pairs]
+    if pool.inline or len(tasks) < 2 or any(_task_of(task.pair.target) == "tensor" for task in tasks):
+        for task in tasks:
+            yield compare_and_write(task, pool, progress)
+        return
+    for index, result in pool.map_unordered(_in_worker, tasks):
+        if isinstance(result, RankOutcome):
+            yield result
+        elif isinstance(result, WorkerLost):
+            text = f"the worker process died twice (exit code {result.exit_code}; out of memory?); try fewer --workers"
+            yield RankOutcome(tasks[index].pair, damaged=True, error=text)
+        else:
+            yield RankOutcome(tasks[index].pair, damaged=True, error=_one_line(result))
+
+
+def _in_worker(task: _RankTask) -> RankOutcome:
+    return compare_and_write(task, Pool(1), None)
+
+
+def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> RankOutcome:
+    """Compare one pair and write its reports; an error becomes part of the outcome, never an exception."""
+    from opassay.pipeline.run.rank import compare_pair
+
+    outcome = RankOutcome(task.pair)
+    try:
+        report = compare_pair(task.pair, task.options, pool=pool, budget=task.budget, progress=progress)
+        outcome.mode, outcome.problems = report.mode, report.problems
+        outcome.damaged, outcome.bytes_read = report.damaged, report.bytes_read
+        outcome.tally, outcome.files = write_reports(report, task.options, task.folder, task.stamp)
+    except OpassayError as error:
+        outcome.error = _one_line(error)
+    except (Exception, *_panics()) as error:  # the edge of a task: a bug must not cost the other ranks
+        LOGGER.debug("%s", task.pair.name, exc_info=True)
+        outcome.error = f"unexpected {type(error).__name__}: {_one_line(error)}; run with --verbose for the traceback"
+    outcome.damaged = outcome.damaged or bool(outcome.error)
+    return outcome
+
+
+def write_reports(report: RankReport, options: CompareOptions, folder: Path, stamp: str) -> tuple[Tally, list[Path]]:
+    """Write one pair's report in the formats that were asked for, in one pass over its rows.
+
+    Returns
+    -------
+    tally : Tally
+        Counts of the report.
+    files : list of Path
+        What was written.
+
+    Raises
+    ------
+    OutputError
+        If a file cannot be written; nothing is left under a final name.
+    """
+    from opassay.pipeline.report import open_writers
+    from opassay.pipeline.report.files import make_folder
+    from opassay.pipeline.report.tensor_log import log_rows
+
+    make_folder(folder)
+    typed = options.xlsx or options.parquet
+    tally = report.tally()
+    with open_writers(
+        folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp
+    ) as writers:
+        for judged in report.judged():
+            tally.add(judged, report.mode)
+            shown = report.cells(judged, typed=typed)
+            if options.tensor_log and report.mode is DumpMode.TENSOR:
+                log_rows(judged, shown)
+            for writer in writers:
+                writer.add(shown)
+        files = [path for writer in writers for path in writer.close()]
+    return tally, files
+
+
+def _folder(pair: RankPair, options: CompareOptions) -> Path:
+    return options.output if pair.step is None else options.output / f"step{pair.step}"
+
+
+def _task_of(path: Path) -> str:
+    """The task a header names within its first kilobytes, "" where it stands elsewhere."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError:
+        return ""
+    found = re.search(rb'"task"\s*:\s*"(\w+)"', head)
+    return found[1].decode() if found else ""
+
+
+def _panics() -> tuple[type[BaseException], ...]:
+    """What polars raises when it fails inside, which is no Exception."""
+    from polars.exceptions import PanicException
+
+    return (PanicException,)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,241 @@
+"""One pair of dump files from beginning to end: read, match, measure, and hand out judged rows as often as wanted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+from opassay.kernels.scopes import elements_of
+from opassay.pipeline.judge import Judging, empty_metrics
+from opassay.pipeline.match.exact import pair_exact
+from opassay.pipeline.read.dump_json import read_dump
+from opassay.pipeline.read.stacks import StackTable, read_stacks
+from opassay.pipeline.report.layout import cells
+from opassay.pipeline.report.tally import Tally
+from opassay.pipeline.run.budget import Budget
+from opassay.pipeline.run.mode import check_framework, choose_mode, tensor_folder
+from opassay.pipeline.run.plan import RankPair
+from opassay.pipeline.run.pool import Pool
+from opassay.schemas import headers
+from opassay.schemas.dtypes import parse_dtype
+from opassay.schemas.dump_rows import DumpProblem, DumpTable
+from opassay.schemas.errors import NothingToCompare
+from opassay.schemas.options import CompareOptions
+from opassay.schemas.vocab import DumpMode, MetricState, RowKind
+
+LOGGER = logging.getLogger("opassay")
+
+
+class Watcher(Protocol):
+    """Who wants to know how far the measuring is; ``watch.progress.Progress`` is one."""
+
+    def start(self, total_bytes: int, total_pairs: int, label: str) -> None:
+        """A step of known size begins."""
+
+    def advance(self, bytes: int = 0, pairs: int = 0) -> None:
+        """So much more is done."""
+
+    def finish(self) -> None:
+        """The step has ended."""
+
+
+@dataclass(slots=True)
+class RankReport:
+    """The comparison of one pair of dump files.
+
+    Attributes
+    ----------
+    pair : RankPair
+        What was compared.
+    mode : DumpMode
+        On what.
+    judging : Judging
+        The tables behind the rows.
+    stacks : StackTable or None
+        Call stacks of the target, where a stack.json stands beside it.
+    problems : list of str
+        One line each: what was odd in the input.
+    damaged : bool
+        Whether a record or file could not be read (exit status 3).
+    partial : bool
+        Whether a JSON file is cut and the rows end at the cut; the report's name says so, lest it passes for a whole one.
+    bytes_read : int
+        Size of the dumps behind it: JSON files and the tensors that were measured, both sides.
+    """
+
+    pair: RankPair
+    mode: DumpMode
+    judging: Judging
+    stacks: StackTable | None
+    problems: list[str] = field(default_factory=list)
+    damaged: bool = False
+    partial: bool = False
+    bytes_read: int = 0
+
+    @property
+    def label(self) -> str:
+        """What the report's name has between ``compare_result`` and the timestamp."""
+        return "_".join(part for part in (self.pair.label, "partial" if self.partial else "") if part)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Internal column -> report header, in order."""
+        return headers.report_columns(self.mode, stack=self.stacks is not None)
+
+    def judged(self) -> Iterator[pl.DataFrame]:
+        """Judged rows, slice by slice, in report order."""
+        return self.judging.slices()
+
+    def cells(self, judged: pl.DataFrame, *, typed: bool = False) -> pl.DataFrame:
+        """Report cells of one slice."""
+        return cells(judged, self.mode, stacks=self.stacks.text_for if self.stacks else None, typed=typed)
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """The whole report as one frame: report columns and the numbers behind them."""
+        return pl.concat([self.cells(judged, typed=True) for judged in self.judged()])
+
+    def tally(self) -> Tally:
+        """Counts with the sizes of both sides; rows are added as slices pass."""
+        sides = self.judging.target, self.judging.golden
+        return Tally(sides[0].rows.height, sides[1].rows.height, sides[0].ops.height, sides[1].ops.height)
+
+
+def compare_pair(
+    pair: RankPair, options: CompareOptions, *, pool: Pool, budget: Budget, progress: Watcher | None = None
+) -> RankReport:
+    """Compare two dump files.
+
+    Parameters
+    ----------
+    pair : RankPair
+        The files.
+    options : CompareOptions
+        As given.
+    pool : Pool
+        Where tensors are measured.
+    budget : Budget
+        Memory of the run.
+    progress : Watcher, optional
+        Told how far the measuring is.
+
+    Raises
+    ------
+    DumpError
+        A file cannot be read at all.
+    NothingToCompare
+        A side has no records, or the sides no data in common.
+    UsageError
+        Frameworks, tasks or checksums that cannot be compared.
+    """
+    target, golden = read_dump(pair.target), read_dump(pair.golden)
+    problems = [
+        _told(side, table, problem)
+        for side, table in (("target", target), ("golden", golden))
+        for problem in table.problems
+    ]
+    damaged = any(problem.fatal for table in (target, golden) for problem in table.problems)
+    partial = any(problem.kind == "cut" for table in (target, golden) for problem in table.problems)
+    for side, table in (("target", target), ("golden", golden)):
+        if note := check_framework(table, side):
+            problems.append(note)
+    for side, table in (("target", target), ("golden", golden)):
+        if table.rows.is_empty():
+            raise NothingToCompare(
+                f"{side} {table.path} holds no records to compare (task {table.task or 'unknown'}, data is empty); was the run dumped?"
+            )
+    mode, notes, lost = choose_mode(target, golden)
+    problems += notes
+    damaged = damaged or lost
+    pairing = pair_exact(target, golden)
+    for note in pairing.notes:
+        LOGGER.info("%s: %s", pair.name, note)
+    metrics = None
+    if mode is DumpMode.TENSOR:
+        metrics = _measure(pair, target, golden, pairing.rows, options, pool, budget, progress)
+        broken = metrics.filter(
+            pl.col("state").is_in([MetricState.FILE_MISSING, MetricState.UNREADABLE, MetricState.WORKER_LOST])
+        )
+        if broken.height:
+            damaged = True
+            problems.append(
+                f"{broken.height:,} tensor pairs could not be read; the first: {broken['reason'].drop_nulls().head(1).to_list()[0]}"
+            )
+    stacks = _stacks(pair.target.parent, problems)
+    judging = Judging(target, golden, pairing.rows, metrics, mode, options.strict, options.document_rules)
+    size = sum(path.stat().st_size for path in (pair.target, pair.golden)) + (
+        int(metrics["bytes"].sum()) if metrics is not None else 0
+    )
+    return RankReport(pair, mode, judging, stacks, problems, damaged, partial, size)
+
+
+def _measure(
+    pair: RankPair,
+    target: DumpTable,
+    golden: DumpTable,
+    pairs: pl.DataFrame,
+    options: CompareOptions,
+    pool: Pool,
+    budget: Budget,
+    progress: Watcher | None,
+) -> pl.DataFrame:
+    """Metrics of every pair of tensors; pairs of anything else are left out and read as NOT_A_TENSOR."""
+    from opassay.pipeline.measure.tensors import measure_tensors
+
+    files = pairs.with_row_index("pair").select(
+        "pair",
+        target_file=target.rows["data_name"].gather(pairs["target_row"]),
+        golden_file=golden.rows["data_name"].gather(pairs["golden_row"]),
+        target_kind=target.rows["kind"].gather(pairs["target_row"]),
+        golden_kind=golden.rows["kind"].gather(pairs["golden_row"]),
+    )
+    tensors = files.filter((pl.col("target_kind") == RowKind.TENSOR) & (pl.col("golden_kind") == RowKind.TENSOR))
+    if tensors.is_empty():
+        return empty_metrics(tensors)
+    if progress is not None:
+        progress.start(
+            _bytes_of(target, pairs["target_row"]) + _bytes_of(golden, pairs["golden_row"]),
+            tensors.height,
+            f"measuring {pair.name}",
+        )
+    metrics = measure_tensors(
+        tensors.select("pair", "target_file", "golden_file"),
+        tensor_folder(target),
+        tensor_folder(golden),
+        pool=pool,
+        io=options.io,
+        device=options.device,
+        budget=budget,
+        on_progress=progress.advance if progress is not None else (lambda _bytes, _pairs: None),
+    )
+    if progress is not None:
+        progress.finish()
+    return metrics
+
+
+def _bytes_of(table: DumpTable, rows: pl.Series) -> int:
+    """Bytes of the saved tensors among these rows, by the shapes and dtypes of the JSON."""
+    sizes = pl.Series([elements_of(shape) or 0.0 for shape in table.shapes], dtype=pl.Float64)
+    widths = pl.Series([kind.width if (kind := parse_dtype(text)) else 0 for text in table.dtypes], dtype=pl.Float64)
+    picked = table.rows.select(pl.col("shape", "dtype", "data_name").gather(rows.drop_nulls())).filter(
+        pl.col("data_name").is_not_null()
+    )
+    return int((sizes.gather(picked["shape"]) * widths.gather(picked["dtype"])).sum())
+
+
+def _stacks(folder: Path, problems: list[str]) -> StackTable | None:
+    path = folder / "stack.json"
+    if not path.is_file():
+        return None
+    stacks = read_stacks(path)
+    problems += [f"{path}: {problem.text} ({problem.where})" for problem in stacks.problems]
+    return stacks
+
+
+def _told(side: str, table: DumpTable, problem: DumpProblem) -> str:
+    more = f" (and {problem.count - 1:,} more like it)" if problem.count > 1 else ""
+    return f"{side} {table.path}: {problem.where}: {problem.text}{more}"
