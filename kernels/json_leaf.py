@@ -2,163 +2,189 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-from opassay.kernels import json_parts as parts
-from opassay.kernels.json_arrays import (
-    FULL,
-    MAX_TEXT,
-    TAG_FLOAT,
-    TAG_INT,
-    TAG_TEXT,
-    TAG_WORD,
-    add_row,
-    jit,
-    leave_open,
-    text_code,
-)
+from opassay.kernels.json_memory import b1, byte, f64, i64, jit, put_word
 from opassay.kernels.json_numbers import HARD, INCOMPLETE, INT, SURPRISE, read_number
 from opassay.kernels.json_parts import (
-    equals,
     is_rank_slot,
     literal,
     read_key,
     read_shape,
+    same,
     skip_plain,
     skip_space,
+    span_word,
     string_end,
+    word_of,
+)
+from opassay.kernels.json_tables import (
+    DATA_NAME,
+    FULL,
+    GRAD,
+    GRID_COLUMNS,
+    KIND,
+    MAX_TEXT,
+    MD5,
+    PATH,
+    SHAPE_TEXT,
+    T_CLASS_BOOL,
+    T_CLASS_FLOAT,
+    T_CLASS_INT,
+    T_CLASS_NONE,
+    T_CLASS_STR,
+    T_DTYPE,
+    T_FLOAT,
+    T_INT,
+    T_NO_SHAPE,
+    T_SHAPE,
+    T_TEXT,
+    T_WORD,
+    M,
+    begin_row,
+    leave_open,
+    put_cell,
+    put_texts,
+    text_code,
 )
 
-_TYPE, _CLASS_TYPE, _DTYPE, _SHAPE, _VALUE = (
-    parts.W_TYPE,
-    parts.W_CLASS_TYPE,
-    parts.W_DTYPE,
-    parts.W_SHAPE,
-    parts.W_VALUE,
-)
-_MAX, _MIN, _MEAN, _NORM, _GRAD = parts.W_MAX, parts.W_MIN, parts.W_MEAN, parts.W_NORM, parts.W_GRAD
-_MD5, _DATA_NAME, _STAT_INDEX = parts.W_MD5, parts.W_DATA_NAME, parts.W_STAT_INDEX
-_SIZE, _SLICE, _ELLIPSIS, _GROUP = parts.W_SIZE, parts.W_SLICE, parts.W_ELLIPSIS, parts.W_GROUP
-_ARGS, _KWARGS, _INPUT, _OUTPUT = parts.W_ARGS, parts.W_KWARGS, parts.W_INPUT, parts.W_OUTPUT
-_PARAMETERS, _EMPTY, _NO_SHAPE = parts.W_PARAMETERS, parts.W_EMPTY, parts.W_NO_SHAPE
-_DOT_INPUT, _DOT_OUTPUT, _DOT_PARAMETERS = parts.W_DOT_INPUT, parts.W_DOT_OUTPUT, parts.W_DOT_PARAMETERS
-_INT_CLASS, _FLOAT_CLASS, _BOOL_CLASS, _STR_CLASS, _NONE_CLASS = map(
-    parts.word_bytes,
-    ("<class 'int'>", "<class 'float'>", "<class 'bool'>", "<class 'str'>", "<class 'NoneType'>"),
-)
-_SECTIONS: Final = ((_ARGS, 0), (_KWARGS, 1), (_INPUT, 2), (_PARAMETERS, 3), (_OUTPUT, 4))
+_DTYPE, _SHAPE, _VALUE, _TYPE, _GRAD = map(word_of, ("dtype", "shape", "value", "type", "requires_grad"))
+_MAX, _MIN, _MEAN, _NORM = map(word_of, ("Max", "Min", "Mean", "Norm"))
+_MD5, _DATA_NAME, _STAT_INDEX = map(word_of, ("md5", "data_name", "tensor_stat_index"))
+_SIZE, _SLICE, _ELLIPSIS, _GROUP = map(word_of, ("torch.Size", "slice", "ellipsis", "torch.ProcessGroup"))
 _BIT_DTYPE, _BIT_SHAPE, _BIT_GRAD, _BIT_MD5, _BIT_DATA_NAME, _BIT_VALUE, _BIT_FIRST_STAT = 1, 2, 4, 8, 16, 32, 64
 
 
-@jit
+@jit(i64(i64, i64, i64))
 def _field(text: Any, first: Any, last: Any) -> Any:
     """Bit of a leaf's key, 0 for one that is not needed, -1 for one that only Python may see."""
-    size = last - first
+    found = span_word(text, first, last)
+    size = found[0]
     if size == 3:
-        if equals(text, first, last, _MAX):
+        if same(found, _MAX):
             return _BIT_FIRST_STAT
-        if equals(text, first, last, _MIN):
+        if same(found, _MIN):
             return _BIT_FIRST_STAT << 1
-        return _BIT_MD5 if equals(text, first, last, _MD5) else 0
+        return _BIT_MD5 if same(found, _MD5) else 0
     if size == 4:
-        if equals(text, first, last, _MEAN):
+        if same(found, _MEAN):
             return _BIT_FIRST_STAT << 2
-        if equals(text, first, last, _NORM):
+        if same(found, _NORM):
             return _BIT_FIRST_STAT << 3
-        return -1 if equals(text, first, last, _TYPE) else 0
+        return -1 if same(found, _TYPE) else 0
     if size == 5:
-        if equals(text, first, last, _DTYPE):
+        if same(found, _DTYPE):
             return _BIT_DTYPE
-        if equals(text, first, last, _SHAPE):
+        if same(found, _SHAPE):
             return _BIT_SHAPE
-        return _BIT_VALUE if equals(text, first, last, _VALUE) else 0
-    if equals(text, first, last, _GRAD):
+        return _BIT_VALUE if same(found, _VALUE) else 0
+    if same(found, _GRAD):
         return _BIT_GRAD
-    if equals(text, first, last, _DATA_NAME):
+    if same(found, _DATA_NAME):
         return _BIT_DATA_NAME
-    return -1 if equals(text, first, last, _STAT_INDEX) else 0
+    return -1 if same(found, _STAT_INDEX) else 0
 
 
-@jit
-def _read_cell(text: Any, at: Any, end: Any, rows: Any, row: Any, statistic: Any, room: Any) -> Any:
+@jit(i64(M, i64, i64, i64, i64))
+def _read_cell(m: Any, at: Any, end: Any, row: Any, statistic: Any) -> Any:
     """Read one statistic of a tensor; place behind it or a negative reason."""
-    char = text[at]
+    char = byte(m.text, at)
     if char == 45 or 48 <= char <= 57:
         first = at
-        at, kind, value = read_number(text, at, end, room.high, room.low, room.bits)
+        at, kind, value = read_number(m.text, at, end)
         if at < 0:
             return at
         if kind == HARD:
-            if not leave_open(rows, row, statistic, first, at):
+            if not leave_open(m, row, statistic, first, at):
                 return FULL
             kind = 0
-        rows.kinds[row, statistic] = kind
-        rows.cells[row, statistic] = value
+        put_cell(m, row, statistic, kind, value)
         return at
-    at, char = literal(text, at, end)
+    at, char = literal(m.text, at, end)
     if at < 0:
         return at
     if char == 110:
-        rows.kinds[row, statistic] = 2
-        rows.cells[row, statistic] = np.nan
+        put_cell(m, row, statistic, 2, np.nan)
     elif char == 116 or char == 102:
-        rows.kinds[row, statistic] = 3
-        rows.cells[row, statistic] = 1.0 if char == 116 else 0.0
+        put_cell(m, row, statistic, 3, 1.0 if char == 116 else 0.0)
     else:
-        rows.kinds[row, statistic] = 0
-        rows.cells[row, statistic] = np.inf if char == 73 else np.nan
+        put_cell(m, row, statistic, 0, np.inf if char == 73 else np.nan)
     return at
 
 
-@jit
-def _read_span(text: Any, at: Any, end: Any, ascii_only: Any, spans: Any, row: Any) -> Any:
-    """Read a string or null into a span; an empty string counts as null."""
-    if text[at] != 34:
-        at, char = literal(text, at, end)
+@jit(i64(M, i64, i64, b1, i64))
+def _read_span(m: Any, at: Any, end: Any, ascii_only: Any, place: Any) -> Any:
+    """Read a string or null into the two words of the grid at ``place``; an empty string counts as null."""
+    if byte(m.text, at) != 34:
+        at, char = literal(m.text, at, end)
         return SURPRISE if at >= 0 and char != 110 else at
-    last = string_end(text, at + 1, end, ascii_only)
+    last = string_end(m.text, at + 1, end, ascii_only)
     if last < 0:
         return last
     if last > at + 1:
-        spans[row, 0] = at + 1
-        spans[row, 1] = last - at - 1
+        put_word(m.grid, place, at + 1)
+        put_word(m.grid, place + 1, last - at - 1)
     return last + 1
 
 
-@jit
-def read_leaf(
-    text: Any, at: Any, end: Any, ascii_only: Any, rows: Any, tables: Any, room: Any, section: Any, path_length: Any
-) -> Any:
+@jit(i64(M, i64, i64, i64, i64, i64, f64))
+def _put_scalar(m: Any, row: Any, first: Any, last: Any, tag: Any, kind: Any, number: Any) -> Any:
+    """Finish the row of a scalar: its value into all four statistics, and its texts. Gives 0 or FULL.
+
+    ``tag`` and the span say what the value is; ``kind`` and ``number`` are those of ``read_number``, for a number.
+    """
+    text = m.text
+    class_tag = T_CLASS_NONE
+    cell = 2
+    letter = byte(text, first)
+    if tag == T_TEXT:
+        class_tag, cell, number = T_CLASS_STR, 4, np.nan
+    elif tag == T_INT:
+        class_tag, cell = T_CLASS_INT, 1
+    elif tag == T_FLOAT:
+        class_tag, cell = T_CLASS_FLOAT, 0
+        if letter == 78 or letter == 73:
+            number = np.nan if letter == 78 else np.inf
+        elif kind == HARD and not leave_open(m, row, 4, first, last):
+            return FULL
+    elif last > first and letter != 110:
+        class_tag, cell, number = T_CLASS_BOOL, 3, 1.0 if letter == 116 else 0.0
+    else:
+        number = np.nan
+    for k in range(4):
+        put_cell(m, row, k, cell, number)
+    dtype = text_code(m, text, 0, 0, class_tag)
+    return put_texts(m, row, dtype, text_code(m, text, 0, 0, T_NO_SHAPE), text_code(m, text, first, last, tag))
+
+
+@jit(i64(M, i64, i64, b1, i64, i64))
+def read_leaf(m: Any, at: Any, end: Any, ascii_only: Any, section: Any, path_length: Any) -> Any:
     """Read a leaf whose ``type`` string begins at ``at`` (its opening quote) into one row; place behind its brace."""
+    text = m.text
     first = at + 1
     at = string_end(text, first, end, ascii_only)
     if at < 0:
         return at
-    special = (
-        equals(text, first, at, _SIZE)
-        or equals(text, first, at, _SLICE)
-        or equals(text, first, at, _ELLIPSIS)
-        or equals(text, first, at, _GROUP)
-    )
-    if special:
+    found = span_word(text, first, at)
+    if same(found, _SIZE) or same(found, _SLICE) or same(found, _ELLIPSIS) or same(found, _GROUP):
         return SURPRISE
     at += 1
-    row = add_row(rows, tables, room, section, path_length)
+    row = begin_row(m, 1, section, path_length)
     if row < 0:
         return row
     seen = 0
     dtype_first, dtype_last = 0, 0
     shape_length = 0
-    tag, value_first, value_last = TAG_WORD, 0, 0
+    tag, value_first, value_last, kind, number = T_WORD, 0, 0, 0, 0.0
     while True:
         at = skip_space(text, at, end)
         if at >= end:
             return INCOMPLETE
-        if text[at] == 125:
+        if byte(text, at) == 125:
             at += 1
             break
-        if text[at] != 44:
+        if byte(text, at) != 44:
             return SURPRISE
         at = skip_space(text, at + 1, end)
         if at >= end:
@@ -174,11 +200,11 @@ def read_leaf(
             statistic = 0
             while bit > _BIT_FIRST_STAT << statistic:
                 statistic += 1
-            at = _read_cell(text, at, end, rows, row, statistic, room)
+            at = _read_cell(m, at, end, row, statistic)
         elif bit == _BIT_SHAPE:
-            at, shape_length = read_shape(text, at, end, room.text)
+            at, shape_length = read_shape(text, at, end, m.store + SHAPE_TEXT)
         elif bit == _BIT_DTYPE:
-            if text[at] != 34:
+            if byte(text, at) != 34:
                 return SURPRISE
             dtype_first = at + 1
             dtype_last = string_end(text, at + 1, end, ascii_only)
@@ -188,75 +214,38 @@ def read_leaf(
             if at >= 0:
                 if char == 78 or char == 73:
                     return SURPRISE
-                rows.requires_grad[row] = 1 if char == 116 else (0 if char == 102 else -1)
+                put_word(m.grid, row * GRID_COLUMNS + GRAD, 1 if char == 116 else (0 if char == 102 else -1))
         elif bit == _BIT_MD5:
-            at = _read_span(text, at, end, ascii_only, rows.md5, row)
+            at = _read_span(m, at, end, ascii_only, row * GRID_COLUMNS + MD5)
         elif bit == _BIT_DATA_NAME:
-            at = _read_span(text, at, end, ascii_only, rows.data_name, row)
+            at = _read_span(m, at, end, ascii_only, row * GRID_COLUMNS + DATA_NAME)
         elif bit == _BIT_VALUE:
             value_first = at
-            if text[at] == 34:
-                tag, value_first = TAG_TEXT, at + 1
+            if byte(text, at) == 34:
+                tag, value_first = T_TEXT, at + 1
                 value_last = string_end(text, at + 1, end, ascii_only)
                 at = value_last + 1 if value_last >= 0 else value_last
-            elif text[at] == 45 or 48 <= text[at] <= 57:
-                at, kind, _ = read_number(text, at, end, room.high, room.low, room.bits)
+            elif byte(text, at) == 45 or 48 <= byte(text, at) <= 57:
+                at, kind, number = read_number(text, at, end)
                 value_last = at
-                tag = TAG_INT if kind == INT else TAG_FLOAT
+                tag = T_INT if kind == INT else T_FLOAT
             else:
                 at, char = literal(text, at, end)
                 value_last = at
-                tag = TAG_FLOAT if char == 78 or char == 73 else TAG_WORD
+                tag = T_FLOAT if char == 78 or char == 73 else T_WORD
         else:
-            at = skip_plain(text, at, end, ascii_only, room)
+            at = skip_plain(text, at, end, ascii_only)
         if at < 0:
             return at
     if seen & _BIT_DTYPE:
-        rows.kind[row] = 0
-        dtype = text_code(tables[1], text, dtype_first, dtype_last, TAG_TEXT)
-        shape = text_code(tables[2], room.text, 0, shape_length, TAG_TEXT)
-        value = text_code(tables[3], _EMPTY, 0, 0, TAG_TEXT)
-    else:
-        if seen >= _BIT_FIRST_STAT or is_rank_slot(room.path, path_length) or value_last - value_first > MAX_TEXT:
-            return SURPRISE
-        rows.kind[row] = 1
-        rows.requires_grad[row] = -1
-        rows.md5[row, 0] = -1
-        done, dtype = _scalar_cells(text, value_first, value_last, tag, rows, row, tables, room)
-        if not done:
-            return FULL
-        shape = text_code(tables[2], _NO_SHAPE, 0, 2, TAG_TEXT)
-        value = text_code(tables[3], text, value_first, value_last, tag)
-    if dtype < 0 or shape < 0 or value < 0:
-        return FULL
-    rows.codes[row, 1] = dtype
-    rows.codes[row, 2] = shape
-    rows.codes[row, 3] = value
-    rows.counts[0] += 1
-    return at
-
-
-@jit
-def _scalar_cells(text: Any, first: Any, last: Any, tag: Any, rows: Any, row: Any, tables: Any, room: Any) -> Any:
-    """Put a scalar into all four statistics; False where there is no room, and the code of its class text."""
-    kind, number = 2, np.nan
-    name = _NONE_CLASS
-    if tag == TAG_TEXT:
-        kind, name = 4, _STR_CLASS
-    elif tag in (TAG_INT, TAG_FLOAT):
-        kind, name = (1, _INT_CLASS) if tag == TAG_INT else (0, _FLOAT_CLASS)
-        if text[first] == 78:
-            number = np.nan
-        elif text[first] == 73:
-            number = np.inf
-        else:
-            _, found, number = read_number(text, first, last + 2, room.high, room.low, room.bits)
-            if found == HARD and not leave_open(rows, row, 4, first, last):
-                return False, 0
-    elif last > first and text[first] != 110:
-        kind, name = 3, _BOOL_CLASS
-        number = 1.0 if text[first] == 116 else 0.0
-    for k in range(4):
-        rows.kinds[row, k] = kind
-        rows.cells[row, k] = number
-    return True, text_code(tables[1], name, 0, name.size, TAG_TEXT)
+        put_word(m.grid, row * GRID_COLUMNS + KIND, 0)
+        dtype = text_code(m, text, dtype_first, dtype_last, T_DTYPE)
+        shape = text_code(m, m.store + SHAPE_TEXT, 0, shape_length, T_SHAPE)
+        done = put_texts(m, row, dtype, shape, text_code(m, text, 0, 0, T_TEXT))
+        return at if done == 0 else done
+    if seen >= _BIT_FIRST_STAT or value_last - value_first > MAX_TEXT or is_rank_slot(m.store + PATH, path_length):
+        return SURPRISE
+    put_word(m.grid, row * GRID_COLUMNS + GRAD, -1)
+    put_word(m.grid, row * GRID_COLUMNS + MD5, -1)
+    done = _put_scalar(m, row, value_first, value_last, tag, kind, number)
+    return at if done == 0 else done

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+from numba import types
+from opassay.kernels.json_memory import b1, byte, f64, i64, jit, pair, u64, word
 
 INCOMPLETE: Final = -2  # the buffer ends too early
 SURPRISE: Final = -1  # for the caller's other reader
@@ -30,6 +31,7 @@ _EXACT: Final = U64(1 << 53)
 _HIDDEN: Final = U64(1 << 52)
 _LOW9: Final = U64(0x1FF)
 _ALL: Final = U64(0xFFFFFFFFFFFFFFFF)
+_INFINITY: Final = int.from_bytes(b"Infinity", "little")
 _POWERS: Final = np.array([10.0**k for k in range(23)])
 
 
@@ -56,7 +58,11 @@ def power_table() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     return np.array([v >> 64 for v in values], U64), np.array([v & low for v in values], U64)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+_HIGH, _LOW = power_table()
+_TWO: Final = np.ldexp(1.0, np.arange(-1074, 972))  # exact, subnormal powers too
+
+
+@jit(pair(u64, u64)(u64, u64))
 def _multiply(a: Any, b: Any) -> Any:
     """Both halves of the 128-bit product of two uint64."""
     a_low, a_high = a & _MASK32, a >> U64(32)
@@ -68,7 +74,7 @@ def _multiply(a: Any, b: Any) -> Any:
     return high, (two << U64(32)) | (low & _MASK32)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@jit(i64(u64))
 def _leading_zeros(value: Any) -> Any:
     """Leading zero bits of a uint64 that is not 0."""
     count = 0
@@ -79,8 +85,8 @@ def _leading_zeros(value: Any) -> Any:
     return count
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def scale(digits: Any, power: Any, high: Any, low: Any, bits: Any) -> Any:
+@jit(pair(f64, b1)(u64, i64))
+def scale(digits: Any, power: Any) -> Any:
     """``digits * 10**power``, rounded to nearest even.
 
     Parameters
@@ -89,10 +95,6 @@ def scale(digits: Any, power: Any, high: Any, low: Any, bits: Any) -> Any:
         At most 19 decimal digits, not 0.
     power : int
         Power of ten.
-    high, low : ndarray of uint64
-        ``power_table()``.
-    bits : ndarray of uint64, shape (1,)
-        Room for the bit pattern.
 
     Returns
     -------
@@ -110,9 +112,9 @@ def scale(digits: Any, power: Any, high: Any, low: Any, bits: Any) -> Any:
     zeros = _leading_zeros(digits)
     digits <<= U64(zeros)
     place = power - LOWEST_POWER
-    upper, lower = _multiply(digits, high[place])
+    upper, lower = _multiply(digits, _HIGH[place])
     if upper & _LOW9 == _LOW9:
-        more, _ = _multiply(digits, low[place])
+        more, _ = _multiply(digits, _LOW[place])
         lower += more
         if more > lower:
             upper += _ONE
@@ -130,22 +132,19 @@ def scale(digits: Any, power: Any, high: Any, low: Any, bits: Any) -> Any:
     if mantissa >= _HIDDEN << _ONE:
         mantissa = _HIDDEN
         exponent += 1
-    bits[0] = (mantissa & ~_HIDDEN) | (U64(exponent) << U64(52))
-    return bits.view(np.float64)[0], True
+    return np.float64(mantissa) * _TWO[exponent - 1], True
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def read_number(text: Any, at: Any, end: Any, high: Any, low: Any, bits: Any) -> Any:
+@jit(pair(i64, i64, f64)(i64, i64, i64))
+def read_number(text: Any, at: Any, end: Any) -> Any:
     """The number (or -Infinity) that begins at ``at``.
 
     Parameters
     ----------
-    text : ndarray of uint8
-        The buffer.
+    text : int
+        Address of the buffer.
     at, end : int
         Place of the first character, end of the buffer.
-    high, low, bits : ndarray of uint64
-        As for ``scale``.
 
     Returns
     -------
@@ -156,19 +155,19 @@ def read_number(text: Any, at: Any, end: Any, high: Any, low: Any, bits: Any) ->
     value : float
         The value, 0.0 for HARD.
     """
-    negative = text[at] == 45
+    negative = byte(text, at) == 45
     if negative:
         at += 1
         if at >= end:
             return INCOMPLETE, FLOAT, 0.0
     digits, count, power, cut = _ZERO, 0, 0, False
-    char = text[at]
+    char = byte(text, at)
     if char == 48:
         at += 1
     elif 49 <= char <= 57:
-        while at < end and 48 <= text[at] <= 57:
+        while at < end and 48 <= byte(text, at) <= 57:
             if count < 19:
-                digits = digits * _TEN + U64(text[at] - 48)
+                digits = digits * _TEN + U64(byte(text, at) - 48)
                 count += 1
             else:
                 cut = True
@@ -176,21 +175,20 @@ def read_number(text: Any, at: Any, end: Any, high: Any, low: Any, bits: Any) ->
     elif char == 73 and negative:
         if at + 8 > end:
             return INCOMPLETE, FLOAT, 0.0
-        for k in range(8):
-            if text[at + k] != _INFINITY[k]:
-                return SURPRISE, FLOAT, 0.0
+        if word(text + at, 0) != _INFINITY:
+            return SURPRISE, FLOAT, 0.0
         return at + 8, FLOAT, -np.inf
     else:
         return SURPRISE, FLOAT, 0.0
     if at + 1 >= end:
         return INCOMPLETE, FLOAT, 0.0
     whole = True
-    if text[at] == 46 and 48 <= text[at + 1] <= 57:
+    if byte(text, at) == 46 and 48 <= byte(text, at + 1) <= 57:
         whole = False
         at += 1
-        while at < end and 48 <= text[at] <= 57:
+        while at < end and 48 <= byte(text, at) <= 57:
             if count < 19:
-                digits = digits * _TEN + U64(text[at] - 48)
+                digits = digits * _TEN + U64(byte(text, at) - 48)
                 power -= 1
                 if digits != _ZERO:
                     count += 1
@@ -199,18 +197,18 @@ def read_number(text: Any, at: Any, end: Any, high: Any, low: Any, bits: Any) ->
             at += 1
     if at >= end:
         return INCOMPLETE, FLOAT, 0.0
-    if text[at] == 101 or text[at] == 69:
+    if byte(text, at) == 101 or byte(text, at) == 69:
         place = at + 1
-        if place < end and (text[place] == 43 or text[place] == 45):
+        if place < end and (byte(text, place) == 43 or byte(text, place) == 45):
             place += 1
         if place >= end:
             return INCOMPLETE, FLOAT, 0.0
-        if 48 <= text[place] <= 57:
+        if 48 <= byte(text, place) <= 57:
             whole = False
             exponent = 0
-            minus = text[place - 1] == 45
-            while place < end and 48 <= text[place] <= 57:
-                exponent = exponent * 10 + (text[place] - 48) if exponent < 100000 else exponent
+            minus = byte(text, place - 1) == 45
+            while place < end and 48 <= byte(text, place) <= 57:
+                exponent = exponent * 10 + (byte(text, place) - 48) if exponent < 100000 else exponent
                 place += 1
             if place >= end:
                 return INCOMPLETE, FLOAT, 0.0
@@ -225,19 +223,15 @@ def read_number(text: Any, at: Any, end: Any, high: Any, low: Any, bits: Any) ->
         return at, HARD, 0.0
     if digits == _ZERO:
         return at, FLOAT, (-0.0 if negative else 0.0)
-    value, decided = scale(digits, power, high, low, bits)
+    value, decided = scale(digits, power)
     if not decided:
         return at, HARD, 0.0
     return at, FLOAT, (-value if negative else value)
 
 
-_INFINITY: Final = np.frombuffer(b"Infinity", np.uint8)
-
-
-@njit(nogil=True, cache=True)
-def read_all(text: Any, starts: Any, end: Any, high: Any, low: Any, values: Any, kinds: Any) -> None:
+@jit(types.void(i64, types.Array(i64, 1, "C"), i64, types.Array(f64, 1, "C"), types.Array(i64, 1, "C")))
+def read_all(text: Any, starts: Any, end: Any, values: Any, kinds: Any) -> None:
     """Read the numbers that begin at ``starts`` into ``values`` and ``kinds``; for tests and measurements."""
-    bits = np.zeros(1, np.uint64)
     for k in range(starts.size):
-        _, kind, value = read_number(text, starts[k], end, high, low, bits)
+        _, kind, value = read_number(text, starts[k], end)
         kinds[k], values[k] = kind, value

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import extending, njit, types
+from numba.np.numpy_support import carray
 from opassay.kernels.pair_sums import BLOCK
 
 
@@ -124,7 +124,7 @@ def array_at(address: int, count: int, like: Any) -> Any:
 
     Arrays come as addresses, so that read-only and writeable ones are one type for the compiler and a call is quick.
     """
-    return numba.carray(_pointer(np.uintp(address), like), (count,))
+    return carray(_pointer(np.uintp(address), like), (count,))
 
 
 def opened(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
@@ -470,10 +470,11 @@ def measure(
         sums = square_sums(t, g, error)
         if error_room is None and not (np.isfinite(sums[1]) and np.isfinite(sums[2])):
             target_room, golden_room = target_rooms[1][: t.size], golden_rooms[1][: t.size]
-            if parts is None:
-                odd = clean(t, g, target_room, golden_room)
-            else:
-                odd = complex_clean(t, g, target_room, golden_room)
+            odd = (
+                clean(t, g, target_room, golden_room)
+                if parts is None
+                else complex_clean(t, g, target_room, golden_room)
+            )
             if state[NAN_MISMATCH] + state[INF_MISMATCH] == 0 and odd[2] + odd[3]:
                 _remember(state, t, g, parts, find_mismatch(t, g, parts), fed + start // width)
             state[EQUAL_NAN] += odd[0]

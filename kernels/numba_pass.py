@@ -82,8 +82,9 @@ class NumbaPass(PairPass):
         self._fed = 0
 
     def feed(self, target: NDArray[Any], golden: NDArray[Any]) -> None:
-        self._fed += elements_of(target, golden, self, self._fed)
+        count = elements_of(target, golden, self, self._fed)
         target, golden = readable(target, self._target_like), readable(golden, self._golden_like)
+        self._fed += count
         loops.measure(
             target.ctypes.data,
             golden.ctypes.data,

@@ -107,9 +107,7 @@ _KINDS_DIFFER = pl.any_horizontal([_has("target", kind) != _has("golden", kind) 
 
 
 def _edges(side: str) -> pl.Expr:
-    return phrase(
-        "max {}, min {}", col(f"{side}_max_text").fill_null("N/A"), col(f"{side}_min_text").fill_null("N/A")
-    )
+    return phrase("max {}, min {}", col(f"{side}_max_text").fill_null("N/A"), col(f"{side}_min_text").fill_null("N/A"))
 
 
 _BOTH_TENSORS = (col("target_kind") == RowKind.TENSOR) & (col("golden_kind") == RowKind.TENSOR)
@@ -242,7 +240,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="scalar", result=Result.ERROR, modes=_NUMBERS, on="inputs",
         when=col("is_input") & _CLASS_SCALAR & col("value_differs"),
-        says=phrase("scalar argument differs: NPU {}, Bench {}", col("target_max_text"), col("golden_max_text")),
+        says=phrase("scalar argument differs: NPU {}, Bench {}", col("target_value"), col("golden_value")),
         condition="a scalar argument (int, float, bool, str) has another value; device texts excepted",
         why="the op was called with other arguments",
         source="R5 of the document",
@@ -328,7 +326,7 @@ RULES: Final[tuple[Rule, ...]] = (
         | (_PLAIN_VALUE & ~col("is_input") & (col("inputs_equal") | col("no_inputs")))
         | (_CHANGED_TENSOR & ~col("is_input") & col("row_differs") & (col("inputs_equal") | col("no_inputs"))),
         says=pl.when(_CHANGED_TENSOR).then(pl.lit("opassay rule value-changed: integers or booleans differ while the inputs are equal"))
-        .otherwise(phrase("opassay rule value-changed: NPU {}, Bench {}", col("target_max_text"), col("golden_max_text"))),
+        .otherwise(phrase("opassay rule value-changed: NPU {}, Bench {}", col("target_value"), col("golden_value"))),
         condition="a slice, size, group, rank or ellipsis argument differs; or a bool or integer output, or an output that is no tensor, differs while the inputs are equal",
         why="another branch, index or group was taken",
         source="decision 19d",

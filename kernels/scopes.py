@@ -42,7 +42,9 @@ def op_facts(names: pl.Series) -> pl.DataFrame:
     words = [f".{api}." for api in (*REDUNDANT, *PLACEHOLDER)]
     ops = pl.DataFrame({"name": names}).with_columns(near=pl.col("name").str.contains_any(words))
     api = match_keys.api_name(pl.when(pl.col("near")).then(pl.col("name")))  # the pattern is slow; few ops need it
-    return ops.select(redundant=api.is_in(REDUNDANT).fill_null(False), placeholder=api.is_in(PLACEHOLDER).fill_null(False))
+    return ops.select(
+        redundant=api.is_in(REDUNDANT).fill_null(False), placeholder=api.is_in(PLACEHOLDER).fill_null(False)
+    )
 
 
 def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -70,7 +72,7 @@ def with_scalars(frame: pl.LazyFrame) -> pl.LazyFrame:
 
     A device text (``npu:0`` against ``cuda:0``) differs by design of the comparison and is never a changed value.
     """
-    target, golden = pl.col("target_max_text"), pl.col("golden_max_text")
+    target, golden = pl.col("target_value").fill_null(""), pl.col("golden_value").fill_null("")
     numbers = pl.col("target_max_number").is_not_null() & pl.col("golden_max_number").is_not_null()
     same = pl.when(numbers).then(pl.col("target_max_number") == pl.col("golden_max_number")).otherwise(target == golden)
     devices = (pl.col("target_device") & pl.col("golden_device")).fill_null(False)
@@ -82,8 +84,8 @@ def with_statistic_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
     """Statistics mode: per row ``agreement`` and ``scaled``; per op ``worst_input``, ``worst_scaled_input``, ``inputs_equal``.
 
     ``agreement`` is the relative error by which an input counts (0 equal, inf differs beyond measure, null says nothing): that of
-    the norm; where the dump has none (integers, bool, float64, complex), the larger of max and min. A nan or an overflow on an input means that inputs
-    already differ, so it counts as inf (compare.md 9.3, recommendations a and b).
+    the norm; where the dump has none (integers, bool, float64, complex), the larger of max and min. A nan or an overflow on an
+    input means that inputs already differ, so it counts as inf (compare.md 9.3, recommendations a and b).
     """
     norm = pl.col("norm_relative_number")
     edges = pl.max_horizontal([_differs_as_inf(pl.col(f"{edge}_relative_number")) for edge in ("max", "min")])
@@ -110,7 +112,9 @@ def with_statistic_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
         row_differs=(pl.col("paired") & differs).fill_null(False),
     ).collect()
     agreed = framed["agreement"]
-    scaled_agreement = framed.select(pl.when(pl.col("agreement").is_not_null()).then(pl.max_horizontal("agreement", "scaled")))
+    scaled_agreement = framed.select(
+        pl.when(pl.col("agreement").is_not_null()).then(pl.max_horizontal("agreement", "scaled"))
+    )
     return framed.with_columns(
         worst_input=over_inputs(framed, agreed, np.maximum),
         worst_scaled_input=over_inputs(framed, scaled_agreement.to_series(), np.maximum),

@@ -228,7 +228,8 @@ def _relative(stat: str) -> pl.Expr:
 
 def _cell(stat: str, what: str) -> pl.Expr:
     devices = pl.all_horizontal(
-        [pl.col(f"{side}_{stat}_kind") == StatKind.TEXT for side in SIDES] + [pl.col(f"{side}_device") for side in SIDES]
+        [pl.col(f"{side}_{stat}_kind") == StatKind.TEXT for side in SIDES]
+        + [pl.col(f"{side}_device") for side in SIDES]
     )
     value = pl.col(f"{stat}_{what}_number")
     if what == "diff":

@@ -5,9 +5,12 @@ Joins run over op numbers and slot codes, never over the long row names, so a mi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from opassay.kernels import match_keys
 from opassay.schemas.dump_rows import DumpTable
 from opassay.schemas.pair_rows import PAIR_ROWS
@@ -160,7 +163,7 @@ def pair_slots(target: DumpTable, golden: DumpTable, ops: pl.DataFrame) -> pl.Da
         pl.col("group"),
         pl.lit(MatchKind.NONE, dtype=pl.UInt8).alias("match"),
     )
-    return pl.concat([matched, alone]).cast(dict(PAIR_ROWS))
+    return pl.concat([matched, alone]).select(pl.col(name).cast(kind) for name, kind in PAIR_ROWS.items())
 
 
 def _slot_keys(rows: pl.DataFrame, group: pl.Expr, slot: pl.Expr) -> pl.DataFrame:
@@ -175,16 +178,13 @@ def _slot_keys(rows: pl.DataFrame, group: pl.Expr, slot: pl.Expr) -> pl.DataFram
     return keyed.with_columns(nth=pl.int_range(pl.len(), dtype=pl.UInt32).over("key"))
 
 
-def _shared_codes(target: object, golden: object) -> pl.Series:
+def _shared_codes(target: Sequence[str], golden: Sequence[str]) -> pl.Series:
     """Golden slot codes in the target's numbering; texts that only golden has get numbers behind."""
-    known = {text: code for code, text in enumerate(target)}  # type: ignore[arg-type, var-annotated, unused-ignore]
-    codes = [known.setdefault(text, len(known)) for text in golden]  # type: ignore[attr-defined, unused-ignore]
-    return pl.Series(codes, dtype=pl.UInt32)
+    known = {text: code for code, text in enumerate(target)}
+    return pl.Series([known.setdefault(text, len(known)) for text in golden], dtype=pl.UInt32)
 
 
-def _mask(height: int, taken: pl.Series) -> object:
-    import numpy as np
-
+def _mask(height: int, taken: pl.Series) -> NDArray[np.bool_]:
     mask = np.zeros(height, dtype=bool)
     mask[taken.to_numpy()] = True
     return mask

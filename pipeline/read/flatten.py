@@ -124,7 +124,7 @@ def flatten_record(name: str, record: Any, is_debug: bool) -> tuple[list[FlatRow
                     else:
                         text = f"key {key!r} holds {_json_type(value)} where a list or an object is expected"
                         troubles.append(Trouble("record", text, True))
-    except TooDeep:
+    except (TooDeep, RecursionError):
         text = f"the record nests deeper than {DEPTH_LIMIT} levels and was left out"
         return [], [Trouble("record", text, True)]
     rows.sort(key=_section_of)
@@ -158,10 +158,8 @@ def _walk(
             for index, item in enumerate(value):
                 _walk(rows, troubles, section, f"{slot}.{index}" if numbered else slot, item, depth + 1, numbered)
         elif isinstance(value.get("type"), str):
-            _check_depth(value, depth)
             rows.append(_leaf_row(troubles, section, slot, value))
         elif "class_type" in value:
-            _check_depth(value, depth)
             tensor = value.get("tensor")
             if isinstance(tensor, dict) and isinstance(tensor.get("type"), str):
                 rows.append(_leaf_row(troubles, section, slot, tensor))
@@ -172,19 +170,6 @@ def _walk(
                 _walk(rows, troubles, section, f"{slot}.{key}", item, depth + 1, numbered)
     else:
         troubles.append(Trouble("leaf", f"{slot!r} holds {_json_type(value)} that is in no leaf object", False))
-
-
-def _check_depth(value: Any, depth: int) -> None:
-    """Refuse a leaf whose fields nest too deep, so that printing them cannot fail."""
-    level: list[Any] = [value]
-    while level:
-        if depth > DEPTH_LIMIT:
-            raise TooDeep
-        below: list[Any] = []
-        for item in level:
-            inner = item.values() if isinstance(item, dict) else item
-            below.extend(x for x in inner if isinstance(x, (dict, list)))
-        level, depth = below, depth + 1
 
 
 def _leaf_row(troubles: list[Trouble], section: int, slot: str, leaf: dict[str, Any]) -> FlatRow:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable
-from itertools import pairwise
 from json import JSONDecodeError
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -16,14 +15,20 @@ import nanoarrow as na
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from opassay.kernels import json_arrays, json_rows
-from opassay.kernels.json_numbers import power_table
+from opassay.kernels import json_rows, json_tables
 from opassay.pipeline.read.flatten import FlatRow
 from opassay.pipeline.read.interning import CODED, NUMBERS, RowBlock, TableBuilder, clean_text
 from opassay.pipeline.read.json_text import TooLarge, load_value
 from opassay.schemas.dump_rows import STATISTICS
 
 _WORDS: Final = {"": "None", "null": "None", "true": "True", "false": "False"}
+_CLASSES: Final = {
+    json_tables.T_CLASS_INT: "<class 'int'>",
+    json_tables.T_CLASS_FLOAT: "<class 'float'>",
+    json_tables.T_CLASS_BOOL: "<class 'bool'>",
+    json_tables.T_CLASS_STR: "<class 'str'>",
+    json_tables.T_CLASS_NONE: "<class 'NoneType'>",
+}
 _ALL_STATISTICS: Final = 4
 
 Bytes = npt.NDArray[np.uint8]
@@ -72,11 +77,8 @@ class SliceReader:
         self._slice_bytes = slice_bytes
         self._builder = builder
         self._rows_of = rows_of
-        self._rows = json_arrays.make_rows()
-        make = json_arrays.make_text_table
-        self._tables = make(), make(), make(), make()
-        self._codes: list[npt.NDArray[np.uint32]] = [np.empty(0, np.uint32) for _ in CODED]
-        self._room = json_arrays.make_room(*power_table())
+        self._arrays = json_tables.TokenizerArrays()
+        self._codes = np.empty(0, np.uint32)
 
     def run(self, offset: int, *, first: bool) -> Stop:
         """Read from byte ``offset`` on, as far as the tokenizer can.
@@ -97,19 +99,19 @@ class SliceReader:
             ended_file = not more
             data += more
             text = np.frombuffer(data, np.uint8)
+            memory = self._arrays.memory(text)
+            ascii_only = not _is_utf8(data)
             at = 0
             while True:
-                state = json_arrays.STATE_FIRST if first else json_arrays.STATE_NEXT
-                status, end = json_rows.read_records(
-                    text, at, text.size, state, self._is_debug, not _is_utf8(data), self._rows, self._tables, self._room
-                )
+                state = json_rows.STATE_FIRST if first else json_rows.STATE_NEXT
+                status, end = json_rows.read_records(memory, at, len(data), state, self._is_debug, ascii_only)
                 ops, broken_at = self._take(data, text)
                 if broken_at >= 0:
                     status, end = json_rows.BAD, broken_at
                 if ops:
                     first = False
                     last_name = self._op_name(data, ops - 1)
-                    end = end if status == json_rows.END else int(self._rows.op_end[ops - 1])
+                    end = end if status == json_rows.END else int(self._arrays.marks[ops - 1, json_tables.RECORD_END])
                 elif status != json_rows.END:
                     end = at
                 if status != json_rows.NO_ROOM:
@@ -119,8 +121,8 @@ class SliceReader:
                     break
                 cleared = not ops
                 at = end
-                json_arrays.clear(self._tables)
-                self._codes = [np.empty(0, np.uint32) for _ in CODED]
+                self._arrays.clear()
+                self._codes = np.empty(0, np.uint32)
             offset += end
             if status in (json_rows.END, json_rows.BAD) or ended_file:
                 return Stop(offset, first, status == json_rows.END, last_name)
@@ -136,27 +138,27 @@ class SliceReader:
         broken_at : int
             Place behind the last good record where one turned out to be no JSON, else -1.
         """
-        rows = self._rows
-        n_rows, ops, surprises, open_numbers = rows.counts.tolist()
+        marks, cells = self._arrays.marks, self._arrays.cells
+        n_rows, ops, surprises, open_numbers = self._arrays.work[: json_tables.OPEN_COUNT + 1].tolist()
         if not ops:
             return 0, -1
-        for row, statistic, start, length in rows.open_numbers[:open_numbers].tolist():
+        for row, statistic, start, length in marks[:open_numbers, json_tables.OPEN_ROW :].tolist():
             which = slice(None) if statistic == _ALL_STATISTICS else statistic
-            rows.cells[row, which] = float(data[start : start + length])
+            cells[row, which] = float(data[start : start + length])
         slow_rows: list[FlatRow] = []
         slow_ops: list[int] = []
         dropped: list[int] = []
         names: dict[int, str] = {}
         broken_at = -1
-        for op, value in rows.surprises[:surprises].tolist():
+        for op, value in marks[:surprises, [json_tables.SURPRISE_OP, json_tables.SURPRISE_START]].tolist():
             name = names[op] = self._op_name(data, op)
             try:
-                record = load_value(_text(data[value : rows.op_end[op]]))
+                record = load_value(_text(data[value : marks[op, json_tables.RECORD_END]]))
             except TooLarge as error:
                 record = error
             except JSONDecodeError:
-                broken_at = int(rows.op_end[op - 1]) if op else 0
-                n_rows = int(np.searchsorted(rows.op[:n_rows], op))
+                broken_at = int(marks[op - 1, json_tables.RECORD_END]) if op else 0
+                n_rows = int(np.searchsorted(self._arrays.grid[:n_rows, json_tables.OP], op))
                 ops = op
                 names.pop(op)
                 break
@@ -180,21 +182,22 @@ class SliceReader:
         dropped: list[int],
         names: dict[int, str],
     ) -> None:
-        rows = self._rows
+        grid, cells, t = self._arrays.grid[:n_rows], self._arrays.cells[:n_rows], json_tables
         numbers: dict[str, npt.NDArray[Any]] = {
-            "op": rows.op[:n_rows].copy(),
-            "section": rows.section[:n_rows].copy(),
-            "kind": rows.kind[:n_rows].copy(),
-            "requires_grad": rows.requires_grad[:n_rows].copy(),
+            "op": grid[:, t.OP].astype(np.uint32),
+            "section": grid[:, t.SECTION].astype(np.uint8),
+            "kind": grid[:, t.KIND].astype(np.uint8),
+            "requires_grad": grid[:, t.GRAD].astype(np.int8),
         }
         for place, statistic in enumerate(STATISTICS):
-            numbers[statistic] = rows.cells[:n_rows, place].copy()
-            numbers[f"{statistic}_kind"] = rows.kinds[:n_rows, place].copy()
+            numbers[statistic] = cells[:, place].copy()
+            numbers[f"{statistic}_kind"] = grid[:, t.STAT_KIND + place].astype(np.uint8)
+        codes = self._global_codes()
         for place, column in enumerate(CODED):
-            numbers[column] = self._global_codes(place, column)[rows.codes[:n_rows, place]]
-        md5 = _series(text, rows.md5, n_rows)
-        data_name = _series(text, rows.data_name, n_rows)
-        op_names = _series(text, rows.op_name, ops)
+            numbers[column] = codes[grid[:, t.SLOT + place]]
+        md5 = _series(text, grid[:, t.MD5 : t.MD5 + 2])
+        data_name = _series(text, grid[:, t.DATA_NAME : t.DATA_NAME + 2])
+        op_names = _series(text, self._arrays.marks[:ops, t.NAME : t.NAME_LENGTH + 1])
         if names:
             clean = [clean_text(name) for name in names.values()]
             op_names = op_names.scatter(list(names), clean)
@@ -210,37 +213,43 @@ class SliceReader:
         self._builder.add(RowBlock(numbers, md5, data_name, op_names))
 
     def _op_name(self, data: bytes, op: int) -> str:
-        start, length = self._rows.op_name[op].tolist()
+        start, length = self._arrays.marks[op, json_tables.NAME : json_tables.NAME_LENGTH + 1].tolist()
         return str(load_value(_text(data[start - 1 : start + length + 1])))
 
-    def _global_codes(self, place: int, column: str) -> npt.NDArray[np.uint32]:
-        """The builder's codes of the texts in a table of the tokenizer, new ones added."""
-        table, known = self._tables[place], self._codes[place]
-        count = int(table.used[0])
-        if count > known.size:
-            code = self._builder.interners[column].code
-            ends = table.starts[known.size : count + 1].tolist()
-            arena = table.arena[: ends[-1]].tobytes()
-            texts = (arena[a:b] for a, b in pairwise(ends))
-            new = np.array([code(_printed(column, text)) for text in texts], np.uint32)
-            known = self._codes[place] = np.concatenate([known, new])
-        return known
+    def _global_codes(self) -> npt.NDArray[np.uint32]:
+        """The builder's codes of the tokenizer's texts, new ones added."""
+        known = self._codes.size
+        if int(self._arrays.work[json_tables.TEXT_COUNT]) > known:
+            new = []
+            for text in self._arrays.texts(known):
+                column, printed = _printed(text)
+                new.append(self._builder.interners[column].code(printed))
+            self._codes = np.concatenate([self._codes, np.array(new, np.uint32)])
+        return self._codes
 
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _printed(column: str, coded: bytes) -> str:
-    """Text of the table for a coded text, which begins with its tag."""
+def _printed(coded: bytes) -> tuple[str, str]:
+    """Column and text of a coded text, which begins with its tag."""
     tag, text = coded[0], coded[1:].decode()
-    if column == "shape":
-        return text.replace(",", ", ")
-    if column == "value" and tag != json_arrays.TAG_TEXT:
-        if tag == json_arrays.TAG_INT:
-            return str(int(text))
-        return repr(float(text)) if tag == json_arrays.TAG_FLOAT else _WORDS[text]
-    return text
+    if tag in _CLASSES:
+        return "dtype", _CLASSES[tag]
+    if tag == json_tables.T_SLOT:
+        return "slot", text
+    if tag == json_tables.T_DTYPE:
+        return "dtype", text
+    if tag == json_tables.T_SHAPE:
+        return "shape", text.replace(",", ", ")
+    if tag == json_tables.T_NO_SHAPE:
+        return "shape", "[]"
+    if tag == json_tables.T_INT:
+        return "value", str(int(text))
+    if tag == json_tables.T_FLOAT:
+        return "value", repr(float(text))
+    return "value", text if tag == json_tables.T_TEXT else _WORDS[text]
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -254,14 +263,14 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _series(text: Bytes, spans: npt.NDArray[np.int64], count: int) -> pl.Series:
-    """Texts of the buffer as a polars column, without a Python object a row."""
-    total = int(spans[:count, 1].sum())
+def _series(text: Bytes, spans: npt.NDArray[np.int64]) -> pl.Series:
+    """Texts of the buffer, by (start, length), as a polars column, without a Python object a row."""
+    count = len(spans)
     offsets = np.zeros(count + 1, np.int32)
-    out = np.zeros(total, np.uint8)
-    missing = json_rows.gather_texts(text, spans, count, offsets, out)
+    out = np.zeros(int(spans[:, 1].sum()), np.uint8)
+    missing = json_rows.gather_texts(text, spans, offsets, out)
     if missing == count:
         return pl.Series("", [None], dtype=pl.String).new_from_index(0, count)
-    validity = np.packbits(spans[:count, 0] >= 0, bitorder="little") if missing else None
+    validity = np.packbits(spans[:, 0] >= 0, bitorder="little") if missing else None
     array = na.c_array_from_buffers(na.string(), count, [validity, offsets, out], null_count=missing)
     return pl.Series("", array).cast(pl.String)

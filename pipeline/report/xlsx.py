@@ -219,7 +219,7 @@ class XlsxWriter:
                     if cell:
                         write_string(row, place, cell)
                 elif kind is tuple:
-                    self._write_marked(row, place, *cell)  # type: ignore[misc]
+                    self._write_marked(row, place, *cell)
                 else:
                     write_number(row, place, cell)
         self._rows += piece.height
@@ -229,21 +229,21 @@ class XlsxWriter:
         import polars as pl
 
         text = pl.col(name)
-        cells: list[Cell] = piece[name].to_list()
+        texts: list[str] = piece[name].to_list()
+        cells: list[Cell] = list(texts)
         if marked:
             formula, rich = piece.select(formula_like(text).alias("formula"), text.str.contains(_RICH).alias("rich"))
             for place in (formula | rich).arg_true():
-                cells[place] = (str(cells[place]), self._text if formula[place] else None)
+                cells[place] = (texts[place], self._text if formula[place] else None)
         if name == "result":
-            cells = [(cell, self._fills[cell]) if cell in self._fills else cell for cell in cells]
+            cells = [(result, self._fills[result]) if result in self._fills else result for result in texts]
         if f"{name}_number" in piece.columns:
             number = pl.col(f"{name}_number")
             numeric = number.is_finite() & text.str.contains(_NUMBER)
             numbers = piece.select(pl.when(numeric).then(number)).to_series().to_list()
-            cells = [
-                cell if number is None else number if len(cell) <= _DIGITS else _Exact(cell)
-                for cell, number in zip(cells, numbers, strict=True)
-            ]
+            for place, (value, digits) in enumerate(zip(numbers, texts, strict=True)):
+                if value is not None:
+                    cells[place] = value if len(digits) <= _DIGITS else _Exact(digits)
         return cells
 
     def _write_marked(self, row: int, place: int, text: str, cell_format: Format | None) -> None:

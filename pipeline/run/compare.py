@@ -115,6 +115,8 @@ def _in_worker(task: _RankTask) -> RankOutcome:
 
 def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> RankOutcome:
     """Compare one pair and write its reports; an error becomes part of the outcome, never an exception."""
+    from polars.exceptions import PanicException  # what polars raises when it fails inside; no Exception
+
     from opassay.pipeline.run.rank import compare_pair
 
     outcome = RankOutcome(task.pair)
@@ -125,7 +127,7 @@ def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> 
         outcome.tally, outcome.files = write_reports(report, task.options, task.folder, task.stamp)
     except OpassayError as error:
         outcome.error = _one_line(error)
-    except (Exception, *_panics()) as error:  # the edge of a task: a bug must not cost the other ranks
+    except (Exception, PanicException) as error:  # the edge of a task: a bug must not cost the other ranks
         LOGGER.debug("%s", task.pair.name, exc_info=True)
         outcome.error = f"unexpected {type(error).__name__}: {_one_line(error)}; run with --verbose for the traceback"
     outcome.damaged = outcome.damaged or bool(outcome.error)
@@ -154,9 +156,7 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
     make_folder(folder)
     typed = options.xlsx or options.parquet
     tally = report.tally()
-    with open_writers(
-        folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp
-    ) as writers:
+    with open_writers(folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp) as writers:
         for judged in report.judged():
             tally.add(judged, report.mode)
             shown = report.cells(judged, typed=typed)
@@ -181,13 +181,6 @@ def _task_of(path: Path) -> str:
         return ""
     found = re.search(rb'"task"\s*:\s*"(\w+)"', head)
     return found[1].decode() if found else ""
-
-
-def _panics() -> tuple[type[BaseException], ...]:
-    """What polars raises when it fails inside, which is no Exception."""
-    from polars.exceptions import PanicException
-
-    return (PanicException,)
 
 
 def _one_line(error: BaseException) -> str:

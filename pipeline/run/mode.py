@@ -83,7 +83,8 @@ def choose_mode(target: DumpTable, golden: DumpTable) -> tuple[DumpMode, list[st
         return DumpMode.MD5, notes, False
     if not all(has_statistics(table) for table in (target, golden)):
         raise NothingToCompare(
-            f"target ({_describe(target)}) and golden ({_describe(golden)}) have no kind of data in common; dump both with the same task and summary_mode"
+            f"target ({_describe(target)}) and golden ({_describe(golden)}) have no kind of data in common; "
+            "dump both with the same task and summary_mode"
         )
     if tasks[0] != tasks[1] or target.checksum != golden.checksum:
         notes.append(

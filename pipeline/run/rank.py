@@ -29,6 +29,9 @@ from opassay.schemas.vocab import DumpMode, MetricState, RowKind
 
 LOGGER = logging.getLogger("opassay")
 
+_INLINE_BYTES = 64 << 20  # less than this, and fewer pairs than that, is done before workers have started
+_INLINE_PAIRS = 2_000
+
 
 class Watcher(Protocol):
     """Who wants to know how far the measuring is; ``watch.progress.Progress`` is one."""
@@ -196,12 +199,11 @@ def _measure(
     tensors = files.filter((pl.col("target_kind") == RowKind.TENSOR) & (pl.col("golden_kind") == RowKind.TENSOR))
     if tensors.is_empty():
         return empty_metrics(tensors)
+    size = _bytes_of(target, pairs["target_row"]) + _bytes_of(golden, pairs["golden_row"])
     if progress is not None:
-        progress.start(
-            _bytes_of(target, pairs["target_row"]) + _bytes_of(golden, pairs["golden_row"]),
-            tensors.height,
-            f"measuring {pair.name}",
-        )
+        progress.start(size, tensors.height, f"measuring {pair.name}")
+    if size < _INLINE_BYTES and tensors.height < _INLINE_PAIRS:
+        pool = Pool(1)
     metrics = measure_tensors(
         tensors.select("pair", "target_file", "golden_file"),
         tensor_folder(target),

@@ -1,0 +1,58 @@
+# A fresh machine needs Python 3.10 or newer and make; everything else goes into .venv.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime-ready
+DEV := $(VENV)/.dev-ready
+EXAMPLE := examples/two_ranks
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export NUMBA_CACHE_DIR ?= $(CURDIR)/build/numba
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast check bench golden clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME) ## install what a user needs and compare the example dumps with the documented command
+	@$(BIN)/opassay shim --into $(BIN)
+	PATH="$(CURDIR)/$(BIN):$$PATH" msprobe compare -tp $(EXAMPLE)/target/step0 -gp $(EXAMPLE)/golden/step0 -o output/demo
+	@echo "reports:" && ls -1 output/demo/*
+
+test: $(DEV) ## run every test (WORKERS=2 processes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+test-fast: $(DEV) ## run the tests that need no compiling, no workers and no large dump
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(DEV) ## lint, format, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV) ## measure speed and memory (BENCH_SCALE=small|full, BENCH_RIVAL=path/to/msprobe)
+	$(BIN)/python -m benchmarks
+
+golden: $(DEV) ## rewrite the expected reports under tests; read the diff before you commit it
+	OPASSAY_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -m "" -k golden
+
+clean: ## remove what the targets made, but for .venv
+	rm -rf build/bench build/bench.jsonl build/numba dist output
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "opassay needs Python 3.10 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): pyproject.toml hatch_build.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEV): requirements-dev.txt $(RUNTIME)
+	$(BIN)/python -m pip install --quiet --requirement requirements-dev.txt
+	@touch $@

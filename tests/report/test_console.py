@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opassay.pipeline.report.console import MAX_WIDTH, Summary, WorstOp, merge, render, show, size_text, time_text
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "panel.txt"
+
+SUMMARY = Summary(
+    title="tensor, 2 ranks",
+    target_rows=12_345,
+    golden_rows=12_100,
+    passed=11_000,
+    warnings=700,
+    errors=290,
+    not_compared={"shapes differ": 6, "file missing": 4},
+    target_only=345,
+    golden_only=100,
+    ops=1_400,
+    worst=(
+        WorstOp(
+            "Module.decoder.layers.11.self_attention.query_key_value.ColumnParallelLinear.forward.0",
+            "error",
+            "inputs agree (0.9998 within 0.1 %), the output does not",
+            "thousandth ratio 0.41",
+            3,
+        ),
+        WorstOp("Functional.归一化.0.forward", "warning", "norm differs\nby half", "", 0),
+    ),
+    problems=("rank3/dump.json: the record of Tensor.add.7.forward ends early; dump this rank again",),
+    files=(
+        Path("output/compare_result_rank0_20260101120000.csv"),
+        Path("output/compare_result_rank3_20260101120000.csv"),
+    ),
+    elapsed_s=75.2,
+    dump_bytes=15_300_000_000,
+    peak_bytes=1_250_000_000,
+    budget_bytes=4_000_000_000,
+    workers=8,
+    exit_status=3,
+)
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def cells(line: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(line)
+
+
+def test_panel_is_the_golden_one() -> None:
+    text = render(SUMMARY)
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_sums_are_there_to_be_added_up() -> None:
+    text = render(SUMMARY)
+    assert re.search(r"target rows +12,345 += 12,000 matched \+ 345 target only", text)
+    assert re.search(r"golden rows +12,100 += 12,000 matched \+ 100 golden only", text)
+    assert re.search(r"matched +12,000 += 11,000 pass \+ 700 warning \+ 290 error \+ 10 not compared", text)
+    assert re.search(r"not compared +10 +shapes differ 6, file missing 4", text)
+    assert "do not add up" not in text
+    assert "do not add up" in render(replace(SUMMARY, target_rows=1))
+
+
+def test_nothing_is_said_of_what_did_not_happen() -> None:
+    text = render(Summary("md5", target_rows=2, golden_rows=2, passed=2, ops=1))
+    for word in ("look first", "could not be read", "files", "GB/s", "peak", "at least warning"):
+        assert word not in text
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=120), st.text(max_size=60), st.integers(40, 140), st.booleans())
+def test_no_text_breaks_the_frame(name: str, message: str, width: int, ascii_only: bool) -> None:
+    op = WorstOp(name, "error", message, message, 1)
+    text = render(replace(SUMMARY, title=name[:20], worst=(op,), problems=(name,)), width, ascii_only=ascii_only)
+    lines = text.removesuffix("\n").split("\n")
+    assert {cells(line) for line in lines} == {min(width, MAX_WIDTH)}
+    assert {line[0] for line in lines} <= set("╭│╰|+")
+    if ascii_only:
+        assert text.isascii()
+
+
+def test_markup_is_text() -> None:
+    assert "[red]x[/red] :smile:" in render(replace(SUMMARY, worst=(WorstOp("[red]x[/red] :smile:", "error"),)))
+
+
+def test_long_lists_are_counted_not_shown() -> None:
+    many = replace(
+        SUMMARY, worst=SUMMARY.worst * 10, problems=("p",) * 2_000, files=tuple(Path(f"f{n}.csv") for n in range(64))
+    )
+    text = render(many)
+    assert "and 12 more in the files" in text
+    assert "and 1,995 more" in text
+    assert "and 52 more" in text
+    assert len(text.splitlines()) < 60
+
+
+def test_colours_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal, file = Terminal(), io.StringIO()
+    show(SUMMARY, terminal)
+    show(SUMMARY, file)
+    assert "\x1b[" in terminal.getvalue()
+    assert "\x1b" not in file.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    show(SUMMARY, terminal)
+    assert "\x1b" not in terminal.getvalue()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in render(SUMMARY)
+
+
+def test_a_stream_without_unicode_gets_ascii() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="latin-1")
+    show(SUMMARY, stream)
+    text = raw.getvalue().decode("ascii")
+    assert text.startswith("+- opassay - tensor, 2 ranks")
+    assert "\\u5f52" in text
+
+
+def test_a_path_that_is_no_unicode_can_be_shown() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="utf-8")
+    show(replace(SUMMARY, files=(Path("out\udcff.csv"),)), stream)
+    assert b"out\\udcff.csv" in raw.getvalue()
+
+
+def test_merging_adds_counts_and_keeps_the_worst() -> None:
+    other = Summary(
+        "tensor rank1",
+        target_rows=3,
+        golden_rows=3,
+        passed=1,
+        not_compared={"file missing": 1, "no tensor": 1},
+        worst=(WorstOp("x", "error"),),
+        elapsed_s=4.8,
+        dump_bytes=5,
+        peak_bytes=9_000_000_000,
+        workers=2,
+    )
+    both = merge([SUMMARY, other], title="tensor")
+    assert both.adds_up
+    assert both.target_rows == 12_348
+    assert both.not_compared == {"shapes differ": 6, "file missing": 5, "no tensor": 1}
+    assert [op.result for op in both.worst] == ["error", "error", "warning"]
+    assert (both.elapsed_s, both.peak_bytes, both.workers, both.title) == (80.0, 9_000_000_000, 8, "tensor")
+    assert merge([SUMMARY, other], elapsed_s=5.0).elapsed_s == 5.0
+
+
+@pytest.mark.parametrize(
+    ("parts", "whole"),
+    [([0, 0], 0), ([0, 1], 1), ([1, 3], 3), ([2, 0], 3), ([2, 2], 2), ([3, 130], 130), ([2, 1], 3)],
+)
+def test_exit_status_of_a_whole(parts: list[int], whole: int) -> None:
+    assert merge([replace(SUMMARY, exit_status=status) for status in parts]).exit_status == whole
+
+
+def test_quantities_read_well() -> None:
+    sizes = [0, 999, 1_000, 15_300_000, 999_000_000, 1_250_000_000, 12_345_000_000_000]
+    assert [size_text(size) for size in sizes] == [
+        "0 B",
+        "999 B",
+        "1.00 kB",
+        "15.3 MB",
+        "999 MB",
+        "1.25 GB",
+        "12,345 GB",
+    ]
+    assert [time_text(t) for t in (0.04, 59.9, 184, 7_500)] == ["0.0 s", "59.9 s", "3 min 04 s", "2 h 05 min"]
