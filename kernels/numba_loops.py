@@ -1,10 +1,12 @@
-"""The compiled pass: loops over one block in the first-level cache (decode, sum, maxima, clean) and what drives them.
+"""The compiled pass: loops over one block in the first-level cache (decode, sum, scan, clean) and what drives them.
 
 Imported only by `numba_pass` and `numba_rounding`, because numba is slow to import. A block is at most ``BLOCK``
 elements; a complex block holds real and imaginary parts in turn. What makes these loops fast: sums are kept apart from
 maxima (registers); sums may be reassociated but must show nan and inf; maxima are a compare and a select that LLVM
-knows as one vector instruction. All of it is one file, because numba's disk cache watches the file of the outermost
-function.
+knows as one vector instruction; no element is divided unless it may raise the largest relative error (see `scan`).
+
+This file is longer than others on purpose: numba's disk cache watches only the file of the outermost function
+(`measure`), so a loop moved to another file could change while the old machine code still runs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import extending, njit, types
+from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.np.numpy_support import carray
 from opassay.kernels.pair_sums import BLOCK
 
@@ -78,6 +82,53 @@ def zero_unless(typing_context: Any, condition: Any, value: Any) -> Any:
 
 
 @intrinsic
+def one_unless_zero(typing_context: Any, tested: Any, value: Any) -> Any:
+    """``value``, but 1.0 where ``tested`` is zero; two floats of one type."""
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        zero, one = (context.get_constant(signature.args[1], number) for number in (0.0, 1.0))
+        return builder.select(builder.fcmp_ordered("==", values[0], zero), one, values[1])
+
+    return value(tested, value), build
+
+
+@intrinsic
+def counted(typing_context: Any, count: Any, first: Any, second: Any) -> Any:
+    """``count``, one more where ``first > second``; the count keeps its width, so that it fits the floats' lanes."""
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        hit = builder.fcmp_ordered(">", values[1], values[2])
+        return builder.add(values[0], builder.zext(hit, values[0].type))
+
+    return count(count, first, second), build
+
+
+def _has_fma() -> bool:
+    """Whether the processor that is compiled for multiplies and adds in one instruction."""
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return "+fma" in features or triple.startswith(("aarch64", "arm64"))
+
+
+HAS_FMA = _has_fma()
+
+
+@intrinsic
+def sign_of_sum(typing_context: Any, first: Any, second: Any, third: Any) -> Any:
+    """``first * second + third``, with at most the last rounding: its sign is right (it may become 0 below float32).
+
+    A processor without that instruction can do it for float32 only: float64 holds the product exactly.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        if HAS_FMA:
+            return builder.fma(*values)
+        a, b, c = (builder.fpext(value, ir.DoubleType()) for value in values)
+        return builder.fptrunc(builder.fadd(builder.fmul(a, b), c), ir.FloatType())
+
+    return first(first, second, third), build
+
+
+@intrinsic
 def float32_of_bits(typing_context: Any, bits: Any) -> Any:
     """The float32 with these 32 bits."""
 
@@ -118,20 +169,40 @@ def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
     return pointer(like.dtype)(types.uintp, like), build
 
 
-@jit()
-def array_at(address: int, count: int, like: Any) -> Any:
-    """The ``count`` elements at an address, of the type of ``like``.
+@intrinsic
+def _ask_for(typing_context: Any, address: Any) -> Any:
+    """Have the processor bring this address into its caches; any address is fine."""
 
-    Arrays come as addresses, so that read-only and writeable ones are one type for the compiler and a call is quick.
-    """
-    return carray(_pointer(np.uintp(address), like), (count,))
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.inttoptr(values[0], pointer), word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), build
+
+
+@jit()
+def ask_for(values: Any, start: int, stop: int) -> None:
+    """Have these elements brought into the caches while other work runs."""
+    for at in range(start, min(stop, values.size), 64 // values.itemsize):
+        _ask_for(values.ctypes.data + np.uintp(at * values.itemsize))
+
+
+@jit()
+def unlocked(values: Any) -> Any:
+    """A read-only array as the type of a writeable one, so that each loop is compiled once; nothing writes to it."""
+    return carray(_pointer(values.ctypes.data, values), (values.size,))
 
 
 def opened(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
     """Numbers of one block. The types of ``stored`` and ``room`` together say what the bits mean.
 
     float32 and float64 in a room of their own type are not copied; uint16 into float32 is bfloat16; int16 into float32
-    is float16; uint8 into float32 is looked up in ``table``; anything into float64 is converted by value.
+    is float16; uint8 into float32 is looked up in ``table``; int8 into float32 and anything into float64 is converted
+    by value.
     """
     raise NotImplementedError("only compiled code calls this")
 
@@ -142,7 +213,7 @@ def _opened(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
         return _in_place
     if room.dtype == types.float64:
         return _by_value
-    return {types.uint16: _bfloat16, types.int16: _float16, types.uint8: _looked_up}[stored.dtype]
+    return {types.uint16: _bfloat16, types.int16: _float16, types.uint8: _looked_up, types.int8: _small}[stored.dtype]
 
 
 def _in_place(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
@@ -153,6 +224,13 @@ def _by_value(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
     part = stored[start:stop]
     for i in range(part.size):
         room[i] = np.float64(part[i])
+    return room[: part.size]
+
+
+def _small(stored: Any, room: Any, table: Any, start: int, stop: int) -> Any:
+    part = stored[start:stop]
+    for i in range(part.size):
+        room[i] = np.float32(part[i])
     return room[: part.size]
 
 
@@ -239,15 +317,6 @@ def square_sums(target: Any, golden: Any, error: Any) -> Any:
 
 
 @jit()
-def largest(values: Any) -> Any:
-    """Largest magnitude of a block of finite reals."""
-    most = abs(values[0])
-    for i in range(values.size):
-        most = larger(abs(values[i]), most)
-    return np.float64(most)
-
-
-@jit()
 def modulus(re: Any, im: Any) -> Any:
     """|re + i im|, free of overflow and underflow in float64."""
     most = max(abs(re), abs(im))
@@ -261,24 +330,181 @@ def modulus(re: Any, im: Any) -> Any:
 
 
 @jit()
-def maxima(target: Any, golden: Any, error: Any) -> Any:
-    """Largest |t-g| and |t-g|/|g|, counts of relative errors below 0.001 and 0.005; of a block of finite reals."""
-    error_max = relative_max = 0.0
+def _error_of(target: Any, golden: Any, error: Any, index: int) -> Any:
+    """|t-g| of one pair of reals."""
+    return abs(np.float64(target[index]) - np.float64(golden[index])) if error is None else error[index]
+
+
+@jit()
+def _largest_error(target: Any, golden: Any) -> Any:
+    """Largest |t-g| of a block of finite reals, in float64."""
+    most = 0.0
+    for i in range(target.size):
+        most = larger(abs(np.float64(target[i]) - np.float64(golden[i])), most)
+    return most
+
+
+@jit()
+def _largest_relative(target: Any, golden: Any, error: Any) -> Any:
+    """Largest |t-g|/|g| of a block of finite reals, 0/0 being 0."""
+    most = 0.0
+    for i in range(target.size):
+        difference = _error_of(target, golden, error, i)
+        most = larger(zero_unless(difference != 0.0, difference / abs(np.float64(golden[i]))), most)
+    return most
+
+
+@jit()
+def _count_divided(target: Any, golden: Any, error: Any) -> Any:
+    """Counts of |t-g|/|g| below 0.001 and 0.005 in a block of finite reals, 0/0 being 0."""
     thousandth = five_thousandth = 0
     for i in range(target.size):
-        t, g = np.float64(target[i]), np.float64(golden[i])
-        difference = abs(t - g) if error is None else error[i]
-        relative = zero_unless(difference != 0.0, difference / abs(g))
-        error_max = larger(difference, error_max)
-        relative_max = larger(relative, relative_max)
+        difference = _error_of(target, golden, error, i)
+        relative = zero_unless(difference != 0.0, difference / abs(np.float64(golden[i])))
         thousandth += relative < 0.001
         five_thousandth += relative < 0.005
-    return error_max, relative_max, thousandth, five_thousandth
+    return thousandth, five_thousandth
+
+
+def scan(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
+    """Measure a block of finite reals; what it says is what float64 division says, without dividing.
+
+    Let d = |t-g| and s = |g|. Where d is 0 the relative error is 0, and s is replaced by 1 (for 0/0). A maximum is
+    worked out only where the block may raise the one that is known already.
+
+    Parameters
+    ----------
+    target, golden : array of float32 or float64, shape (n,)
+        The block; both float32 is quicker.
+    error : array of float64, shape (n,), or None
+        |t-g| where it was worked out exactly.
+    known_error, known_relative : float
+        Maxima of the blocks before.
+
+    Returns
+    -------
+    tuple
+        Largest error, largest relative error (for both: some smaller number where it is not above the known one),
+        counts below 0.001 and 0.005, largest |t|, largest |g|.
+    """
+    raise NotImplementedError("only compiled code calls this")
+
+
+@overload(scan)
+def _scan(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
+    return _scan_float32 if target.dtype == golden.dtype == types.float32 else _scan_float64
+
+
+# float32. Counts: with c = 1/1000 or 1/200, an element counts where fma(-1/c, d, s) > 0, d rounded to float32.
+#   An fma rounds once and every term is a multiple of 2**-149, so its sign is that of s - d/c.
+#   Is t outside s/2..2s or of the other sign, then d >= s/2 also after rounding (or one step of 2**-149 below a subnormal
+#   odd s/2, where d is exact): the element counts neither here nor by division.
+#   Else t-g is exact in float32 and float64 (Sterbenz). Let d = D u and s = S u in units of the smaller last place u; then
+#   S < 2**25, so d/s is either c itself, or off by at least c/2**25: float64's rounding cannot bring it to the other
+#   side of c, nor onto the float64 0.001 or 0.005. Is it c itself, the quotient is the float64 0.001 or 0.005, which does
+#   not count; nor is the sign positive.
+# Largest relative error: x = d/s in float64 above the known r means d > r s before rounding; in float32, d is at least
+#   r s (1 - 2**-23). With d' = d 2**24 and r' <= r 2**24 (1 - 2**-21), fma(-r', s, d') is at least d'/2**22 >= 2**-147: its
+#   sign is seen. Is d' infinite, so is the fma. False alarms only cost time.
+# Largest error: rounding to float32 keeps order, and loses less than 2**-22 of it.
+_SHIFT = np.float32(2.0**24)
+
+
+@jit()
+def _scan_lanes(target: Any, golden: Any, limit: Any) -> Any:
+    zero = np.float32(0.0)
+    error_max = target_max = golden_max = above = zero
+    within, within_five = np.int32(0), np.int32(0)
+    for i in range(target.size):
+        difference, size = abs(target[i] - golden[i]), abs(golden[i])
+        error_max = larger(difference, error_max)
+        target_max = larger(abs(target[i]), target_max)
+        golden_max = larger(size, golden_max)
+        size = one_unless_zero(difference, size)
+        above = larger(sign_of_sum(limit, size, difference * _SHIFT), above)
+        within = counted(within, sign_of_sum(np.float32(-1000.0), difference, size), zero)
+        within_five = counted(within_five, sign_of_sum(np.float32(-200.0), difference, size), zero)
+    return error_max, above, within, within_five, target_max, golden_max
+
+
+def _scan_float32(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
+    limit = np.float32(-min(known_relative, 2.0**100) * (2.0**24 * (1.0 - 2.0**-20)))
+    near, above, thousandth, five_thousandth, target_max, golden_max = _scan_lanes(target, golden, limit)
+    error_max = np.float64(near)
+    if error_max > 0.0 and error_max >= known_error * (1.0 - 2.0**-22):
+        error_max = _largest_error(target, golden)
+    relative_max = 0.0
+    if above > 0.0 and known_relative < np.inf:
+        relative_max = _largest_relative(target, golden, None)
+    return (
+        error_max,
+        relative_max,
+        np.int64(thousandth),
+        np.int64(five_thousandth),
+        np.float64(target_max),
+        np.float64(golden_max),
+    )
+
+
+# float64. Counts: with c the float64 0.001, the quotient is below c where d/s < c - h, h being half of c's last place
+#   (2**-63; 2**-61 for 0.005); d/s is never c - h itself, as (c - h) s needs 54 bits. In units that are 2**64 smaller, so
+#   that nothing underflows: C = c 2**64, D = d 2**64, H = h 2**64 (2 or 8): the element counts where fma(C, s, -D) > H s.
+#   Rounding keeps order and H s is a float64, so only a sum below H s that rounds to H s could be told wrong. That sum is
+#   between H s/2 and H s, so d is near c s; both terms are multiples of the product of C's and s's last places, and H s is
+#   below 2**53 of these: the sum is exact. An infinite D means d >= 2**960: beyond. Blocks with s >= 2**960 are divided.
+# Largest relative error: as for float32, with r' <= r 2**64 (1 - 2**-51).
+_LIFT = 2.0**64
+import os
+ASK=int(os.environ.get('ASK','0'))
+PIECE=int(os.environ.get('PIECE','1024'))
+
+
+@jit()
+def _scan_wide(target: Any, golden: Any, error: Any, limit: float) -> Any:
+    error_max = target_max = golden_max = above = 0.0
+    within = within_five = 0
+    for i in range(target.size):
+        difference, size = _error_of(target, golden, error, i), abs(np.float64(golden[i]))
+        error_max = larger(difference, error_max)
+        target_max = larger(abs(np.float64(target[i])), target_max)
+        golden_max = larger(size, golden_max)
+        size, lifted = one_unless_zero(difference, size), difference * _LIFT
+        above = larger(sign_of_sum(limit, size, lifted), above)
+        within = counted(within, sign_of_sum(0.001 * _LIFT, size, -lifted), 2.0 * size)
+        within_five = counted(within_five, sign_of_sum(0.005 * _LIFT, size, -lifted), 8.0 * size)
+    return error_max, above, within, within_five, target_max, golden_max
+
+
+@jit()
+def _scan_divided(target: Any, golden: Any, error: Any) -> Any:
+    """As `_scan_wide`, for processors without fused multiply-add."""
+    error_max = target_max = golden_max = 0.0
+    for i in range(target.size):
+        error_max = larger(_error_of(target, golden, error, i), error_max)
+        target_max = larger(abs(np.float64(target[i])), target_max)
+        golden_max = larger(abs(np.float64(golden[i])), golden_max)
+    return error_max, 1.0, *_count_divided(target, golden, error), target_max, golden_max
+
+
+def _scan_float64(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
+    if HAS_FMA:
+        limit = -min(known_relative, 2.0**900) * (2.0**64 * (1.0 - 2.0**-50))
+        error_max, above, thousandth, five_thousandth, target_max, golden_max = _scan_wide(
+            target, golden, error, limit
+        )
+        if golden_max >= 2.0**960:
+            thousandth, five_thousandth = _count_divided(target, golden, error)
+    else:
+        error_max, above, thousandth, five_thousandth, target_max, golden_max = _scan_divided(target, golden, error)
+    relative_max = 0.0
+    if above > 0.0 and known_relative < np.inf:
+        relative_max = _largest_relative(target, golden, error)
+    return error_max, relative_max, thousandth, five_thousandth, target_max, golden_max
 
 
 @jit()
 def complex_maxima(target: Any, golden: Any) -> Any:
-    """As `maxima`, by modulus, and the largest |t| and |g|."""
+    """As `scan`, by modulus."""
     error_max = relative_max = target_max = golden_max = 0.0
     thousandth = five_thousandth = 0
     for i in range(target.size // 2):
@@ -352,18 +578,18 @@ def find_error(target: Any, golden: Any, error: Any, parts: Any, wanted: float) 
     """First element of a block with exactly this |t-g|, or -1; never one that is not finite on both sides."""
     width = 1 if parts is None else 2
     for i in range(target.size // width):
-        if error is None:
-            if parts is None:
-                t, g = np.float64(target[i]), np.float64(golden[i])
-                finite, difference = np.isfinite(t) and np.isfinite(g), abs(t - g)
-            else:
-                tr, ti = np.float64(target[2 * i]), np.float64(target[2 * i + 1])
-                gr, gi = np.float64(golden[2 * i]), np.float64(golden[2 * i + 1])
-                finite = np.isfinite(tr) and np.isfinite(ti) and np.isfinite(gr) and np.isfinite(gi)
-                difference = modulus(tr - gr, ti - gi)
+        if parts is None:
+            if _error_of(target, golden, error, i) != wanted:
+                continue
         else:
-            finite, difference = True, error[i]
-        if finite and difference == wanted:
+            re = np.float64(target[2 * i]) - np.float64(golden[2 * i])
+            im = np.float64(target[2 * i + 1]) - np.float64(golden[2 * i + 1])
+            if modulus(re, im) != wanted:
+                continue
+        finite = True
+        for k in range(i * width, (i + 1) * width):
+            finite &= np.isfinite(target[k]) & np.isfinite(golden[k])
+        if finite:
             return i
     return -1
 
@@ -400,15 +626,6 @@ def _add(state: Any, place: int, value: float) -> None:
 
 
 @jit()
-def _extremes(target: Any, golden: Any, error: Any, parts: Any) -> Any:
-    """Largest error, largest relative error, the two counts, largest |t| and |g| of a block."""
-    if parts is None:
-        error_max, relative_max, thousandth, five_thousandth = maxima(target, golden, error)
-        return error_max, relative_max, thousandth, five_thousandth, largest(target), largest(golden)
-    return complex_maxima(target, golden)
-
-
-@jit()
 def _add_block(state: Any, count: int, bad: int, sums: Any, extremes: Any) -> Any:
     """Add one block whose bad pairs are zeros; returns its largest error, -1.0 where no pair was finite."""
     dot, target_sq, golden_sq, error_sq = sums
@@ -436,39 +653,52 @@ def _remember(state: Any, target: Any, golden: Any, parts: Any, index: int, star
 
 
 @jit()
-def measure(
-    target_at: int,
-    golden_at: int,
-    count: int,
-    target_like: Any,
-    golden_like: Any,
-    target_rooms: Any,
-    golden_rooms: Any,
-    error_room: Any,
-    target_table: Any,
-    golden_table: Any,
-    parts: Any,
-    state: Any,
-) -> None:
-    """Measure one piece into the state: ``count`` numbers at two addresses.
+def _sum_of(state: Any, place: int) -> float:
+    return state[place] + state[place + RESTS] if np.isfinite(state[place]) else state[place]
 
-    ``error_room`` is an array for integers compared exactly, else None; ``parts`` is 2 for complex, else None: each
-    kind is compiled by itself, without the others' branches. Rooms: row 0 for decoded numbers, row 1 for cleaned ones.
+
+@jit()
+def measure(
+    target_side: Any, golden_side: Any, target_table: Any, golden_table: Any, exact: Any, parts: Any, state: Any
+) -> Any:
+    """Measure one piece into the state.
+
+    Parameters
+    ----------
+    target_side, golden_side : array, shape (n,), or (2n,) for complex
+        Stored bits, read-only, of the type that `opened` wants.
+    target_table, golden_table : array of float32 or float64
+        Their dtype is that of the decoded numbers; they hold the values of an 8-bit float.
+    exact, parts : int or None
+        Not None for integers compared exactly; 2 for complex, else None. Each kind is compiled by itself, without the
+        others' branches.
+    state : array of float64, shape (PLACES,)
+        Changed in place.
+
+    Returns
+    -------
+    tuple
+        The fields of PairSums, in its order, for all that was fed.
     """
-    target, golden = array_at(target_at, count, target_like), array_at(golden_at, count, golden_like)
+    target, golden = unlocked(target_side), unlocked(golden_side)
     width = 1 if parts is None else 2
-    block = BLOCK * width
-    fed = state[SIZE]
+    block = PIECE * width
+    target_rooms = np.empty((2, block), target_table.dtype)  # row 0 for decoded numbers, row 1 for cleaned ones
+    golden_rooms = np.empty((2, block), golden_table.dtype)
+    error_room = None if exact is None else np.empty(BLOCK)
+    fed = np.int64(state[SIZE])
     worst_start = -1
     for start in range(0, target.size, block):
         stop = min(start + block, target.size)
         t = opened(target, target_rooms[0], target_table, start, stop)
         g = opened(golden, golden_rooms[0], golden_table, start, stop)
-        error = None if error_room is None else exact_errors(target, golden, error_room, start, stop)
+        error = None if exact is None else exact_errors(target, golden, error_room, start, stop)
         bad = 0
-        extremes = _extremes(t, g, error, parts)  # first, because it computes most: memory streams meanwhile
+        if ASK:
+            ask_for(target, start + ASK, stop + ASK)
+            ask_for(golden, start + ASK, stop + ASK)
         sums = square_sums(t, g, error)
-        if error_room is None and not (np.isfinite(sums[1]) and np.isfinite(sums[2])):
+        if exact is None and not (np.isfinite(sums[1]) and np.isfinite(sums[2])):
             target_room, golden_room = target_rooms[1][: t.size], golden_rooms[1][: t.size]
             odd = (
                 clean(t, g, target_room, golden_room)
@@ -482,8 +712,11 @@ def measure(
             state[NAN_MISMATCH] += odd[2]
             state[INF_MISMATCH] += odd[3]
             bad = odd[0] + odd[1] + odd[2] + odd[3]
-            sums = square_sums(target_room, golden_room, None)
-            extremes = _extremes(target_room, golden_room, None, parts)
+            t, g = target_room, golden_room
+            sums = square_sums(t, g, None)
+        extremes = (
+            scan(t, g, error, state[ERROR_MAX], state[RELATIVE_MAX]) if parts is None else complex_maxima(t, g)
+        )
         error_max = _add_block(state, (stop - start) // width, bad, sums, extremes)
         if error_max > state[ERROR_MAX]:
             state[ERROR_MAX] = error_max
@@ -493,6 +726,30 @@ def measure(
         stop = min(worst_start + block, target.size)
         t = opened(target, target_rooms[0], target_table, worst_start, stop)
         g = opened(golden, golden_rooms[0], golden_table, worst_start, stop)
-        error = None if error_room is None else exact_errors(target, golden, error_room, worst_start, stop)
+        error = None if exact is None else exact_errors(target, golden, error_room, worst_start, stop)
         index = find_error(t, g, error, parts, state[ERROR_MAX])
         _remember(state, t, g, parts, index, fed + worst_start // width)
+    return (
+        np.int64(state[SIZE]),
+        np.int64(state[FINITE]),
+        _sum_of(state, DOT),
+        _sum_of(state, TARGET_SQ),
+        _sum_of(state, GOLDEN_SQ),
+        _sum_of(state, ERROR_SQ),
+        0,
+        0,
+        0,
+        max(0.0, state[ERROR_MAX]),
+        state[RELATIVE_MAX],
+        state[GOLDEN_MAX],
+        np.int64(state[THOUSANDTH]),
+        np.int64(state[FIVE_THOUSANDTH]),
+        np.int64(state[EQUAL_NAN]),
+        np.int64(state[EQUAL_INF]),
+        np.int64(state[NAN_MISMATCH]),
+        np.int64(state[INF_MISMATCH]),
+        np.int64(state[WORST_INDEX]),
+        state[WORST_TARGET],
+        state[WORST_GOLDEN],
+        state[TARGET_MAX],
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import cache
 from typing import Any, Final
 
@@ -11,15 +10,14 @@ from numpy.typing import NDArray
 from opassay.kernels import numba_loops as loops
 from opassay.kernels.decode import float8_table, is_exact, is_float8
 from opassay.kernels.pair_pass import PairPass, elements_of
-from opassay.kernels.pair_sums import BLOCK
 from opassay.schemas.dtypes import BY_NAME, DType
 from opassay.schemas.metric_rows import PairSums
 
-_NO_TABLE: Final = np.zeros(1, np.float32)
+_NO_TABLES: Final = {np.dtype(kind): np.zeros(1, kind) for kind in (np.float32, np.float64)}
 
 
 @cache
-def numba_view(dtype: DType) -> tuple[NDArray[Any], np.dtype[Any], NDArray[np.float32]]:
+def numba_view(dtype: DType) -> tuple[np.dtype[Any], NDArray[Any]]:
     """How the compiled loops see a dtype.
 
     Parameters
@@ -29,22 +27,22 @@ def numba_view(dtype: DType) -> tuple[NDArray[Any], np.dtype[Any], NDArray[np.fl
 
     Returns
     -------
-    like : ndarray, shape (0,)
-        An array of the type that the stored bits are seen as; together with ``room`` it names the decoder (see
+    stored : numpy.dtype
+        What the stored bits are seen as; together with the table's dtype it names the decoder (see
         `numba_loops.opened`).
-    room : numpy.dtype
-        Of the decoded numbers.
-    table : ndarray of float32
-        256 values of an 8-bit float; one unused number for others.
+    table : ndarray of float32 or float64
+        Of the dtype of the decoded numbers: 256 values of an 8-bit kind that is looked up; one unused number for others.
     """
     if is_float8(dtype):
-        return np.empty(0, np.uint8), np.dtype(np.float32), float8_table(dtype.name).astype(np.float32)
+        return np.dtype(np.uint8), float8_table(dtype.name).astype(np.float32)
     if dtype.name in ("float16", "complex32"):
-        return np.empty(0, np.int16), np.dtype(np.float32), _NO_TABLE
+        return np.dtype(np.int16), _NO_TABLES[np.dtype(np.float32)]
     if dtype.name == "bfloat16":
-        return np.empty(0, np.uint16), np.dtype(np.float32), _NO_TABLE
+        return np.dtype(np.uint16), _NO_TABLES[np.dtype(np.float32)]
     stored = np.dtype(dtype.storage)
-    return np.empty(0, stored), stored if stored.kind == "f" else np.dtype(np.float64), _NO_TABLE
+    if dtype.name == "int8":
+        return stored, _NO_TABLES[np.dtype(np.float32)]
+    return stored, _NO_TABLES[stored if stored.kind == "f" else np.dtype(np.float64)]
 
 
 _START: Final = np.zeros(loops.PLACES)
@@ -54,7 +52,7 @@ _START[loops.WORST_INDEX] = _START[loops.ERROR_MAX] = -1.0
 @cache
 def _plan(target_name: str, golden_name: str) -> tuple[Any, ...]:
     target, golden = BY_NAME[target_name], BY_NAME[golden_name]
-    exact = is_exact(target) and is_exact(golden) and 8 in (target.width, golden.width)
+    exact = 1 if is_exact(target) and is_exact(golden) and 8 in (target.width, golden.width) else None
     parts = 2 if target.kind == "complex" else None
     return *numba_view(target), *numba_view(golden), exact, parts
 
@@ -63,77 +61,37 @@ class NumbaPass(PairPass):
     """The pass for real pairs, and for pairs that are complex on both sides."""
 
     def __init__(self, target: DType, golden: DType) -> None:
-        super().__init__(target, golden)
-        (
-            self._target_like,
-            target_room,
-            self._target_table,
-            self._golden_like,
-            golden_room,
-            self._golden_table,
-            exact,
-            self._parts,
-        ) = _plan(target.name, golden.name)
-        room = BLOCK * (self._parts or 1)
-        self._target_rooms = np.empty((2, room), target_room)
-        self._golden_rooms = np.empty((2, room), golden_room)
-        self._error_room = np.empty(BLOCK) if exact else None
+        self.target = target
+        self.golden = golden
+        self._plan = _plan(target.name, golden.name)
         self._state = _START.copy()
         self._fed = 0
+        self._found: tuple[Any, ...] = ()  # fields of PairSums, in its order
 
     def feed(self, target: NDArray[Any], golden: NDArray[Any]) -> None:
+        target_stored, target_table, golden_stored, golden_table, exact, parts = self._plan
         count = elements_of(target, golden, self, self._fed)
-        target, golden = readable(target, self._target_like), readable(golden, self._golden_like)
+        target, golden = readable(target, target_stored), readable(golden, golden_stored)
         self._fed += count
-        loops.measure(
-            target.ctypes.data,
-            golden.ctypes.data,
-            target.size,
-            self._target_like,
-            self._golden_like,
-            self._target_rooms,
-            self._golden_rooms,
-            self._error_room,
-            self._target_table,
-            self._golden_table,
-            self._parts,
-            self._state,
-        )
+        self._found = loops.measure(target, golden, target_table, golden_table, exact, parts, self._state)
 
     def result(self) -> PairSums:
-        state = self._state.tolist()
-        sums = [state[k] + state[k + loops.RESTS] if math.isfinite(state[k]) else state[k] for k in range(loops.RESTS)]
-        return PairSums(
-            size=int(state[loops.SIZE]),
-            finite=int(state[loops.FINITE]),
-            dot=sums[loops.DOT],
-            target_sq=sums[loops.TARGET_SQ],
-            golden_sq=sums[loops.GOLDEN_SQ],
-            error_sq=sums[loops.ERROR_SQ],
-            error_max=max(0.0, state[loops.ERROR_MAX]),
-            relative_max=state[loops.RELATIVE_MAX],
-            golden_abs_max=state[loops.GOLDEN_MAX],
-            target_abs_max=state[loops.TARGET_MAX],
-            within_thousandth=int(state[loops.THOUSANDTH]),
-            within_five_thousandth=int(state[loops.FIVE_THOUSANDTH]),
-            equal_nan=int(state[loops.EQUAL_NAN]),
-            equal_inf=int(state[loops.EQUAL_INF]),
-            nan_mismatch=int(state[loops.NAN_MISMATCH]),
-            inf_mismatch=int(state[loops.INF_MISMATCH]),
-            worst_index=int(state[loops.WORST_INDEX]),
-            worst_target=state[loops.WORST_TARGET],
-            worst_golden=state[loops.WORST_GOLDEN],
-        )
+        return PairSums(*self._found)
 
 
-def readable(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
-    """The array itself, or a copy where compiled code could not read it in place.
+def readable(values: NDArray[Any], stored: np.dtype[Any]) -> NDArray[Any]:
+    """A read-only view for compiled code, or a copy where it could not read the array in place.
+
+    All views are read-only, so that arrays that can be written are no second type to compile for.
 
     Raises
     ------
     ValueError
-        If its elements have another size than those of ``like``: the address would be read beyond the array.
+        If its elements have another size than those of ``stored``: that many were not promised.
     """
-    if values.itemsize != like.itemsize:
-        raise ValueError(f"an array of {values.dtype} came where {like.itemsize} bytes an element were promised")
-    return values if values.flags.aligned and values.flags.c_contiguous else np.array(values, order="C")
+    if values.itemsize != stored.itemsize:
+        raise ValueError(f"an array of {values.dtype} came where {stored.itemsize} bytes an element were promised")
+    flags = values.flags
+    view = (values if flags.aligned and flags.c_contiguous else np.array(values, order="C")).view(stored)
+    view.setflags(write=False)
+    return view

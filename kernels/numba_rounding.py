@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
-from opassay.kernels.numba_loops import array_at, intrinsic, jit, opened
+from opassay.kernels.numba_loops import intrinsic, jit, opened, unlocked
 from opassay.kernels.numba_pass import numba_view, readable
 from opassay.kernels.pair_sums import BLOCK
 from opassay.schemas.dtypes import DType
@@ -51,20 +51,16 @@ def _count_block(target: Any, golden: Any, smallest: float, eps: float, noise: f
 
 @jit()
 def _count(
-    target_at: int,
-    golden_at: int,
-    count: int,
-    target_like: Any,
-    golden_like: Any,
-    target_room: Any,
-    golden_room: Any,
+    target_side: Any,
+    golden_side: Any,
     target_table: Any,
     golden_table: Any,
     smallest: float,
     eps: float,
     noise: float,
 ) -> int:
-    target, golden = array_at(target_at, count, target_like), array_at(golden_at, count, golden_like)
+    target, golden = unlocked(target_side), unlocked(golden_side)
+    target_room, golden_room = np.empty(BLOCK, target_table.dtype), np.empty(BLOCK, golden_table.dtype)
     beyond = 0
     for start in range(0, target.size, BLOCK):
         stop = min(start + BLOCK, target.size)
@@ -88,22 +84,15 @@ def count_beyond(
     noise : float
         Differences up to this are noise.
     """
-    target_like, target_room, target_table = numba_view(target)
-    golden_like, golden_room, golden_table = numba_view(golden)
-    target_arr, golden_arr = readable(target_arr, target_like), readable(golden_arr, golden_like)
-    smallest = 2.0**rule.min_exponent
+    target_stored, target_table = numba_view(target)
+    golden_stored, golden_table = numba_view(golden)
     return int(
         _count(
-            target_arr.ctypes.data,
-            golden_arr.ctypes.data,
-            target_arr.size,
-            target_like,
-            golden_like,
-            np.empty(BLOCK, target_room),
-            np.empty(BLOCK, golden_room),
+            readable(target_arr, target_stored),
+            readable(golden_arr, golden_stored),
             target_table,
             golden_table,
-            smallest,
+            2.0**rule.min_exponent,
             rule.eps,
             noise,
         )

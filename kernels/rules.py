@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 from opassay.kernels.phrases import phrase
 from opassay.kernels.stat_metrics import float_text
-from opassay.schemas.vocab import DumpMode, MetricState, Result, RowKind, StatKind
+from opassay.schemas.vocab import DumpMode, MetricState, Result, RowKind, Section, StatKind
 
 TENSOR, STATS, MD5 = DumpMode.TENSOR, DumpMode.STATISTICS, DumpMode.MD5
 _NUMBERS: Final = frozenset({TENSOR, STATS})
@@ -238,8 +238,8 @@ RULES: Final[tuple[Rule, ...]] = (
         source="R4 of the document",
     ),
     Rule(
-        name="scalar", result=Result.ERROR, modes=_NUMBERS, on="inputs",
-        when=col("is_input") & _CLASS_SCALAR & col("value_differs"),
+        name="scalar", result=Result.ERROR, modes=_NUMBERS, on="inputs, debug saves",
+        when=(col("is_input") | (col("section") == Section.DEBUG)) & _CLASS_SCALAR & col("value_differs"),
         says=phrase("scalar argument differs: NPU {}, Bench {}", col("target_value"), col("golden_value")),
         condition="a scalar argument (int, float, bool, str) has another value; device texts excepted",
         why="the op was called with other arguments",
@@ -272,7 +272,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="cosine-drop", result=Result.WARNING, modes=frozenset({TENSOR}), on="outputs", uses_inputs=True,
-        when=col("is_output") & _MEASURED & ~col("cosine").is_nan() & (col("worst_input") > 0)
+        when=col("is_output") & _MEASURED & ~col("cosine").is_nan() & col("worst_input").is_not_null()
         & (col("worst_cosine").fill_null(1.0) > 0.9) & (col("worst_cosine").fill_null(1.0) - col("cosine") > 0.1),
         says=phrase("Cosine {} at this output, at least {} at the inputs", short(col("cosine")), short(col("worst_cosine").fill_null(1.0))),
         condition="Cosine > 0.9 on every input and lower by more than 0.1 on this output",
@@ -323,7 +323,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="value-changed", result=Result.WARNING, modes=_NUMBERS, on="every row", ours=True, uses_inputs=True,
         when=(_PLAIN_VALUE & col("target_kind").is_in(_ARGUMENT_KINDS))
-        | (_PLAIN_VALUE & ~col("is_input") & (col("inputs_equal") | col("no_inputs")))
+        | (_PLAIN_VALUE & ~col("is_input") & ~((col("section") == Section.DEBUG) & _CLASS_SCALAR) & (col("inputs_equal") | col("no_inputs")))
         | (_CHANGED_TENSOR & ~col("is_input") & col("row_differs") & (col("inputs_equal") | col("no_inputs"))),
         says=pl.when(_CHANGED_TENSOR).then(pl.lit("opassay rule value-changed: integers or booleans differ while the inputs are equal"))
         .otherwise(phrase("opassay rule value-changed: NPU {}, Bench {}", col("target_value"), col("golden_value"))),

@@ -73,7 +73,8 @@ def with_scalars(frame: pl.LazyFrame) -> pl.LazyFrame:
     A device text (``npu:0`` against ``cuda:0``) differs by design of the comparison and is never a changed value.
     """
     target, golden = pl.col("target_value").fill_null(""), pl.col("golden_value").fill_null("")
-    numbers = pl.col("target_max_number").is_not_null() & pl.col("golden_max_number").is_not_null()
+    kinds = [pl.col(f"{side}_max_kind") for side in ("target", "golden")]
+    numbers = (kinds[0] <= StatKind.INT) & (kinds[1] <= StatKind.INT)
     same = pl.when(numbers).then(pl.col("target_max_number") == pl.col("golden_max_number")).otherwise(target == golden)
     devices = (pl.col("target_device") & pl.col("golden_device")).fill_null(False)
     differs = pl.col("is_scalar") & ~same.fill_null(False)
@@ -95,7 +96,7 @@ def with_statistic_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
         pl.when(~pl.col("paired") | pl.col("is_none"))
         .then(None)
         .when(pl.col("is_scalar") & pl.col("norm_relative_number").is_null())
-        .then(pl.when(pl.col("value_differs")).then(_INF).when(~pl.col("device_differs")).then(0.0))
+        .then(pl.when(~pl.col("value_differs") & ~pl.col("device_differs")).then(0.0))
         .when(no_norm & has_edges)
         .then(edges)
         .when(no_norm)
@@ -126,8 +127,8 @@ def with_tensor_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
     """Tensor mode: per row ``ratio``; per op ``worst_input`` (smallest ratio), ``worst_cosine``, ``inputs_equal``.
 
     ``ratio`` is the share of elements within a thousandth by which an input counts: the measured one; 0 where nan or infinities do
-    not match, where shapes differ, or for a scalar that changed; 1 for equal scalars and empty tensors; null where nothing was
-    compared.
+    not match or where shapes differ; 1 for equal scalars and empty tensors; null where nothing was compared, and for a scalar that
+    changed: rule ``scalar`` speaks of that, and the document's ratios know tensors only.
     """
     frame = frame.with_columns(state=_empty_as_equal())
     state = pl.col("state")
@@ -137,7 +138,7 @@ def with_tensor_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
         pl.when(~pl.col("paired") | pl.col("is_none"))
         .then(None)
         .when(pl.col("is_scalar"))
-        .then(pl.when(pl.col("value_differs")).then(0.0).when(~pl.col("device_differs")).then(1.0))
+        .then(pl.when(~pl.col("value_differs") & ~pl.col("device_differs")).then(1.0))
         .when(measured)
         .then(pl.when(mismatch).then(0.0).otherwise(pl.col("thousandth")))
         .when(state == MetricState.EMPTY_EQUAL)

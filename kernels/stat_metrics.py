@@ -16,6 +16,7 @@ from opassay.schemas.vocab import RowKind, StatKind
 
 SIDES: Final = ("target", "golden")
 _SEPARATOR: Final = "\x1f"
+_INTEGER: Final = r"^[+-]?\d{1,30}$"
 _BIG_INTEGER: Final = r"^[+-]?\d{16,30}$"
 _DEVICE: Final = r"npu|cpu|cuda"
 INF: Final = float("inf")
@@ -166,15 +167,10 @@ def _texts(stat: str) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _big(stat: str) -> pl.Expr:
-    """Both cells are integers of which float64 may not hold every digit."""
+    """Both cells are integers, and of one float64 may not hold every digit."""
     target, golden = _texts(stat)
-    kinds = [pl.col(f"{side}_{stat}_kind") for side in SIDES]
-    return (
-        (kinds[0] == StatKind.TEXT)
-        & (kinds[1] == StatKind.TEXT)
-        & target.str.contains(_BIG_INTEGER)
-        & golden.str.contains(_BIG_INTEGER)
-    ).fill_null(False)
+    big = pl.any_horizontal([pl.col(f"{side}_{stat}_kind") == StatKind.TEXT for side in SIDES])
+    return (big & target.str.contains(_INTEGER) & golden.str.contains(_INTEGER)).fill_null(False)
 
 
 def overflowed(stat: str) -> pl.Expr:

@@ -158,7 +158,7 @@ def _part(outcome: RankOutcome) -> console.Summary:
         return console.Summary(outcome.pair.name, problems=tuple(problems))
     number = outcome.pair.label.removeprefix("rank")
     rank = int(number) if number.isdigit() else None
-    worst = [console.WorstOp(one.row, one.result, one.told, one.figure, rank) for one in tally.worst]
+    worst = [console.WorstOp(one.row, one.result, one.told, rank=rank) for one in tally.worst]
     return console.Summary(
         outcome.pair.name,
         target_rows=tally.target_rows,

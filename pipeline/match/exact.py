@@ -51,7 +51,13 @@ def pair_exact(target: DumpTable, golden: DumpTable) -> Pairing:
 
 
 def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Match op tables: call index first, order of appearance only for recomputed backward ops (decision 6).
+    """Match op tables: equal names first; what is left over in order of appearance (recomputed backward ops, decision 6) or across
+    the layouts of parameter gradients (decision 21).
+
+    Parameters
+    ----------
+    target, golden : polars.DataFrame
+        Schema ``OPS``; names are unique.
 
     Returns
     -------
@@ -60,50 +66,62 @@ def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, 
     notes : list of str
         One line if ops were paired in order of appearance, one if by the layout of parameter gradients.
     """
-    sides = [ops.with_row_index("op").with_columns(match_keys.parts(pl.col("name"))) for ops in (target, golden)]
-    drifting = match_keys.renumbered(*sides)
-    keyed = [_keyed(side, drifting) for side in sides]
-    kind = (
-        pl.when(pl.col("name") == pl.col("name_golden"))
-        .then(MatchKind.EXACT)
-        .when(pl.col("drifts"))
-        .then(MatchKind.APPEARANCE)
-        .otherwise(MatchKind.LAYOUT)
-    )
-    pairs = (
-        keyed[0]
-        .join(keyed[1], on=["key", "nth"], how="inner", suffix="_golden", maintain_order="left")
-        .select(
-            pl.col("op").alias("target_op"),
-            pl.col("op_golden").alias("golden_op"),
-            kind.cast(pl.UInt8).alias("match"),
-        )
-        .collect()
-    )
+    ours, theirs = (side.select("name").with_row_index("op") for side in (target, golden))
+    exact = ours.join(theirs, on="name", how="inner", suffix="_golden", maintain_order="left")
+    pairs = _as_pairs(exact, MatchKind.EXACT)
+    alone = [side.join(exact, on="name", how="anti", maintain_order="left") for side in (ours, theirs)]
+    if alone[0].is_empty() or alone[1].is_empty():
+        return pairs, []
+    drifting, bases = _pair_drifting(ours, theirs, alone)
+    dropped = drifting["target_op"].implode()
+    layout = _pair_layouts(*alone)
+    pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting, layout]).sort("target_op")
     notes = []
-    if drifting.height:
-        some = ", ".join(drifting["base"].head(3)) + (", ..." if drifting.height > 3 else "")
+    if bases:
+        some = ", ".join(bases[:3]) + (", ..." if len(bases) > 3 else "")
         notes.append(
-            f"backward calls of {drifting.height:,} operators carry other call indexes on the two sides, as recomputation makes "
+            f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation makes "
             f"them: paired in order of appearance ({some})"
         )
-    if (renamed := pairs.filter(pl.col("match") == MatchKind.LAYOUT).height) > 0:
-        notes.append(f"{renamed:,} parameters_grad records pair across the old and the numbered layout")
+    if layout.height:
+        notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
     return pairs, notes
 
 
-def _keyed(side: pl.DataFrame, drifting: pl.DataFrame) -> pl.LazyFrame:
-    drifts = (pl.col("way") == "backward") & pl.col("base").is_in(drifting["base"].implode())
-    return (
-        side.lazy()
-        .with_columns(drifts=drifts.fill_null(False))
-        .with_columns(
-            key=pl.when(pl.col("drifts"))
-            .then(pl.col("base") + "\x00backward")
-            .otherwise(match_keys.gradient_layout(pl.col("name")))
-        )
-        .with_columns(nth=pl.int_range(pl.len(), dtype=pl.UInt32).over("key"))
-        .select("op", "name", "key", "nth", "drifts")
+def _pair_drifting(
+    ours: pl.DataFrame, theirs: pl.DataFrame, alone: Sequence[pl.DataFrame]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Backward ops whose index sets differ and are of one size, all of them, the k-th with the k-th."""
+    parsed = [
+        side.with_columns(match_keys.parts(pl.col("name"))).filter(pl.col("way") == "backward")
+        for side in (ours, theirs)
+    ]
+    left = [side.select(match_keys.parts(pl.col("name"))).filter(pl.col("way") == "backward") for side in alone]
+    suspects = left[0].select("base").unique().join(left[1].select("base").unique(), on="base")
+    parsed = [side.join(suspects, on="base", how="semi", maintain_order="left") for side in parsed]
+    bases = match_keys.renumbered(*parsed)
+    nth = pl.int_range(pl.len(), dtype=pl.UInt32).over("base").alias("nth")
+    counted = [side.join(bases, on="base", how="semi", maintain_order="left").with_columns(nth) for side in parsed]
+    found = counted[0].join(counted[1], on=["base", "nth"], suffix="_golden", maintain_order="left")
+    return _as_pairs(found, MatchKind.APPEARANCE), bases["base"].to_list()
+
+
+def _pair_layouts(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
+    """Parameter gradients without a partner, under the numbered name of both layouts."""
+    keyed = [
+        side.filter(pl.col("name").str.contains(".parameters_grad", literal=True))
+        .with_columns(key=match_keys.gradient_layout(pl.col("name")))
+        .unique("key", keep="first", maintain_order=True)
+        for side in (ours, theirs)
+    ]
+    return _as_pairs(keyed[0].join(keyed[1], on="key", suffix="_golden", maintain_order="left"), MatchKind.LAYOUT)
+
+
+def _as_pairs(joined: pl.DataFrame, kind: MatchKind) -> pl.DataFrame:
+    return joined.select(
+        pl.col("op").alias("target_op"),
+        pl.col("op_golden").alias("golden_op"),
+        pl.lit(int(kind), dtype=pl.UInt8).alias("match"),
     )
 
 

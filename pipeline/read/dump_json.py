@@ -6,7 +6,7 @@ Small files go record by record through the json module and ``flatten``; large o
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
@@ -35,7 +35,7 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
     path : Path
         The file. A name that ends in ``debug.json``, or a level ``debug`` inside, makes it a debug dump.
     reader : {"auto", "tokenizer", "general"}
-        ``auto`` takes the tokenizer from 8 MB on, where numba is installed.
+        ``auto`` takes the tokenizer from 8 MB on, where numba can be used.
     slice_bytes : int
         Bytes the tokenizer reads at a time; more for a record that is longer.
 
@@ -56,7 +56,7 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
             size = file.seek(0, 2)
             if not size:
                 raise DumpMalformed(f"{path} is empty; dump this rank again, or point to a file that is complete")
-            fast = reader == "tokenizer" or (reader == "auto" and size >= _TOKENIZER_BYTES and _has_numba())
+            fast = reader == "tokenizer" or (reader == "auto" and size >= _TOKENIZER_BYTES and _tokenizer_loads())
             is_debug = path.name.endswith("debug.json")
             read = _DumpReader(path, file, is_debug, slice_bytes if fast else 0)
             table = read.table()
@@ -71,8 +71,13 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
         raise DumpNotFound(f"{path} cannot be read ({error.strerror}); check its permissions and its disk") from None
 
 
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _tokenizer_loads() -> bool:
+    """Whether numba is there and can keep its compiled code somewhere."""
+    try:
+        importlib.import_module("opassay.pipeline.read.json_slices")
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 class _DumpReader:

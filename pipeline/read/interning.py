@@ -233,7 +233,7 @@ class TableBuilder:
 
     def _join_pending(self) -> None:
         if self._pending:
-            self._frames.append(pl.concat(self._pending, rechunk=True))
+            self._frames.append(_without_null_pages(pl.concat(self._pending, rechunk=True)))
             self._pending, self._pending_rows = [], 0
 
     def _display_names(self, frame: pl.DataFrame, op_names: pl.Series) -> pl.Series:
@@ -293,4 +293,12 @@ class TableBuilder:
         new[places["op"].to_numpy()] = places["new"].to_numpy()
         moved = pl.Series("op", new[rows["op"].to_numpy()])
         rows = rows.with_columns(moved).filter(pl.col("op") != np.iinfo(np.uint32).max)
-        return places["name"], rows.sort("op", maintain_order=True).select(ROWS)
+        return places["name"], rows.sort("op", maintain_order=True).select(*ROWS)
+
+
+def _without_null_pages(frame: pl.DataFrame) -> pl.DataFrame:
+    """Make text columns that are null throughout anew: fresh zero pages that are never touched take no memory."""
+    empty = [name for name, kind in ROWS.items() if kind == pl.String and frame[name].null_count() == frame.height]
+    return frame.with_columns(
+        pl.Series(name, [None], dtype=pl.String).new_from_index(0, frame.height) for name in empty
+    )

@@ -151,8 +151,9 @@ class SliceReader:
         names: dict[int, str] = {}
         broken_at = -1
         for op, value in marks[:surprises, [json_tables.SURPRISE_OP, json_tables.SURPRISE_START]].tolist():
-            name = names[op] = self._op_name(data, op)
+            name = ""
             try:
+                name = self._op_name(data, op)
                 record = load_value(_text(data[value : marks[op, json_tables.RECORD_END]]))
             except TooLarge as error:
                 record = error
@@ -160,8 +161,8 @@ class SliceReader:
                 broken_at = int(marks[op - 1, json_tables.RECORD_END]) if op else 0
                 n_rows = int(np.searchsorted(self._arrays.grid[:n_rows, json_tables.OP], op))
                 ops = op
-                names.pop(op)
                 break
+            names[op] = name
             found = self._rows_of(name, record)
             if found is None:
                 dropped.append(op)

@@ -76,7 +76,7 @@ class Summary:
     worst : tuple of WorstOp
         Worst first.
     problems : tuple of str
-        What could not be read; one line each.
+        What could not be read or was odd in the input; one line each.
     files : tuple of Path
         Result files, complete.
     elapsed_s : float
@@ -270,7 +270,7 @@ def _parts(summary: Summary, dot: str) -> list[RenderableType]:
         if left > 0:
             blocks[-1].append(Text(f"  and {left:,} more in the files", style="dim"))
     for title, lines, shown in (
-        ("could not be read", summary.problems, PROBLEMS_SHOWN),
+        ("worth knowing", summary.problems, PROBLEMS_SHOWN),
         ("files", tuple(map(str, summary.files)), FILES_SHOWN),
     ):
         if lines:
@@ -350,8 +350,9 @@ def _bullets(lines: Iterable[str]) -> Table:
 def _footer(summary: Summary, dot: str) -> str:
     words = [time_text(summary.elapsed_s)]
     if summary.dump_bytes:
-        rate = summary.dump_bytes / summary.elapsed_s / 1e9 if summary.elapsed_s > 0 else 0.0
-        words.append(f"{size_text(summary.dump_bytes)} in both dumps, {rate:.3g} GB/s")
+        rate = summary.dump_bytes / summary.elapsed_s if summary.elapsed_s > 0 else 0.0
+        speed = f"{rate / 1e9:.3g} GB/s" if rate >= 1e7 else f"{size_text(rate)}/s"
+        words.append(f"{size_text(summary.dump_bytes)} in both dumps, {speed}")
     if summary.peak_bytes:
         budget = f" of {size_text(summary.budget_bytes)}" if summary.budget_bytes else ""
         words.append(f"peak memory {size_text(summary.peak_bytes)}{budget}")

@@ -46,11 +46,6 @@ class WorstOp:
         first: str = json.loads(self.message)[0]
         return first.partition(": ")[2]
 
-    @property
-    def figure(self) -> str:
-        """The number it is ranked by, for the panel."""
-        return f"{self.badness:.3g}"
-
 
 @dataclass(slots=True)
 class Tally:

@@ -29,6 +29,7 @@ from opassay.schemas.vocab import DumpMode, MetricState, RowKind
 
 LOGGER = logging.getLogger("opassay")
 
+_STACKS = "stack.json"
 _INLINE_BYTES = 64 << 20  # less than this, and fewer pairs than that, is done before workers have started
 _INLINE_PAIRS = 2_000
 
@@ -168,7 +169,10 @@ def compare_pair(
             problems.append(
                 f"{broken.height:,} tensor pairs could not be read; the first: {broken['reason'].drop_nulls().head(1).to_list()[0]}"
             )
-    stacks = _stacks(pair.target.parent, problems)
+    stacks = _stacks(pair.target.parent)
+    if stacks is not None and stacks.problems:
+        damaged = True
+        problems += [f"{pair.target.parent / _STACKS}: {problem.text} ({problem.where})" for problem in stacks.problems]
     judging = Judging(target, golden, pairing.rows, metrics, mode, options.strict, options.document_rules)
     size = sum(path.stat().st_size for path in (pair.target, pair.golden)) + (
         int(metrics["bytes"].sum()) if metrics is not None else 0
@@ -229,13 +233,9 @@ def _bytes_of(table: DumpTable, rows: pl.Series) -> int:
     return int((sizes.gather(picked["shape"]) * widths.gather(picked["dtype"])).sum())
 
 
-def _stacks(folder: Path, problems: list[str]) -> StackTable | None:
-    path = folder / "stack.json"
-    if not path.is_file():
-        return None
-    stacks = read_stacks(path)
-    problems += [f"{path}: {problem.text} ({problem.where})" for problem in stacks.problems]
-    return stacks
+def _stacks(folder: Path) -> StackTable | None:
+    path = folder / _STACKS
+    return read_stacks(path) if path.is_file() else None
 
 
 def _told(side: str, table: DumpTable, problem: DumpProblem) -> str:

@@ -237,9 +237,9 @@ def _rank_has_partner(case: Case, name: str) -> bool:
 
 
 def _rank_folders(step: Path) -> list[Path]:
-    """Folders of ranks, by number."""
+    """Folders of ranks, by number; of processes where there are no ranks."""
     found = [p for p in step.glob("rank*") if p.is_dir() and re.fullmatch(r"rank\d*", p.name)]
-    return sorted(found, key=lambda p: int(p.name[4:] or -1))
+    return sorted(found, key=lambda p: int(p.name[4:] or -1)) or sorted(step.glob("proc*"))
 
 
 def _paired_by_position(case: Case, target: Dump, golden: Dump) -> bool:

@@ -1,0 +1,94 @@
+"""Counts: they add up on both sides, however the rows come in slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import opassay
+import pytest
+from opassay.kernels.rules import NOT_COMPARED
+from opassay.pipeline.api import CompareReport
+from opassay.pipeline.report.tally import WORST, Tally
+
+from tests.dumps import call, scalar, tensor, write_dump
+
+GOOD = tensor(stats=(1, -1, 0, 10))
+
+
+def off(norm: float) -> dict[str, Any]:
+    return tensor(stats=(1, -1, 0, norm))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> CompareReport:
+    """One op of every kind: equal, off by ever more, lone, with a statistic missing, with another scalar."""
+    folder = tmp_path_factory.mktemp("tally")
+    target = {
+        "Torch.same.0.forward": call([GOOD, None, scalar(3)], [GOOD]),
+        **{f"Torch.off.{n}.forward": call([GOOD], [off(10 + n), off(11 + n)]) for n in range(10)},
+        "Torch.lone.0.forward": call([GOOD], [GOOD]),
+        "Torch.less.0.forward": call([tensor(stats=(1, -1, 0, None))], []),
+        "Torch.arg.0.forward": call([scalar(3)], []),
+    }
+    golden = {
+        "Torch.same.0.forward": call([GOOD, None, scalar(3)], [GOOD]),
+        **{f"Torch.off.{n}.forward": call([GOOD], [GOOD, GOOD]) for n in range(10)},
+        "Torch.less.0.forward": call([GOOD], []),
+        "Torch.arg.0.forward": call([scalar(4)], []),
+        "Torch.other.0.forward": call([GOOD], [GOOD, GOOD]),
+    }
+    paths = [write_dump(folder / name, side) for name, side in (("target", target), ("golden", golden))]
+    return opassay.compare(*paths)
+
+
+def counted(report: CompareReport, slice_rows: int) -> Tally:
+    rank = report.ranks[0]
+    tally = rank.tally()
+    for judged in rank.judging.slices(slice_rows):
+        tally.add(judged, rank.mode)
+    return tally
+
+
+@pytest.mark.parametrize("slice_rows", [1, 3, 7, 1000])
+def test_counts_add_up(report: CompareReport, slice_rows: int) -> None:
+    tally = counted(report, slice_rows)
+    assert tally.target_rows == tally.matched + tally.target_only == 38
+    assert tally.golden_rows == tally.matched + tally.golden_only == 39
+    assert tally.matched == sum(tally.compared.values()) + sum(tally.uncompared.values())
+    assert (tally.target_only, tally.golden_only, tally.target_ops, tally.golden_ops) == (2, 3, 14, 14)
+    assert tally.uncompared == {"statistic-missing": 1}
+    assert set(tally.uncompared) <= set(NOT_COMPARED)
+    assert sum(tally.results.values()) == tally.matched + tally.target_only + tally.golden_only
+    assert tally == counted(report, 1000)
+
+
+def test_results_are_those_of_the_rows(report: CompareReport) -> None:
+    tally = counted(report, 1000)
+    words = report.rows["result"].to_list()
+    assert {word: words.count(word) for word in ("pass", "warning", "error")} == dict(tally.results)
+    assert [report.count(word) for word in ("pass", "warning", "error")] == [
+        tally.results[word] for word in ("pass", "warning", "error")
+    ]
+
+
+def test_the_worst_ops_come_first_and_each_once(report: CompareReport) -> None:
+    tally = counted(report, 4)
+    assert len(tally.worst) == WORST
+    assert len({one.op for one in tally.worst}) == WORST
+    assert {one.result for one in tally.worst} == {"error"}
+    badness = [one.badness for one in tally.worst]
+    assert badness == sorted(badness, reverse=True)
+    assert tally.worst[0].op == "Torch.off.9.forward"
+    assert tally.worst[0].row == "Torch.off.9.forward.output.1"
+    assert "NormRelativeErr" in tally.worst[0].told
+    assert report.rows["target_name"][tally.worst[0].place] == tally.worst[0].row
+
+
+def test_an_error_in_a_row_that_was_not_fully_compared_counts_as_error(tmp_path: Path) -> None:
+    nan = float("nan")
+    target = {"Torch.a.0.forward": call([], [tensor(stats=(nan, nan, nan, None))])}
+    golden = {"Torch.a.0.forward": call([], [tensor()])}
+    found = opassay.compare(write_dump(tmp_path / "t", target), write_dump(tmp_path / "g", golden))
+    ((_, tally),) = found.tallies()
+    assert (tally.compared, tally.uncompared) == ({"error": 1}, {})
