@@ -1,9 +1,10 @@
 """The compiled pass: loops over one block in the first-level cache (decode, sum, scan, clean) and what drives them.
 
-Imported only by `numba_pass` and `numba_rounding`, because numba is slow to import. A block is at most ``BLOCK``
+Imported only by `numba_pass` and `numba_rounding`, because numba is slow to import. A block is at most ``PIECE``
 elements; a complex block holds real and imaginary parts in turn. What makes these loops fast: sums are kept apart from
 maxima (registers); sums may be reassociated but must show nan and inf; maxima are a compare and a select that LLVM
-knows as one vector instruction; no element is divided unless it may raise the largest relative error (see `scan`).
+knows as one vector instruction; no element is divided unless it may raise the largest relative error (see `scan`);
+blocks are so small that memory streams on while the processor computes.
 
 This file is longer than others on purpose: numba's disk cache watches only the file of the outermost function
 (`measure`), so a loop moved to another file could change while the old machine code still runs.
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import extending, njit, types
-from numba.core import cgutils
 from numba.core.registry import cpu_target
 from numba.np.numpy_support import carray
 from opassay.kernels.pair_sums import BLOCK
@@ -33,6 +33,8 @@ def overload(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any
     decorate: Callable[[Callable[..., Any]], Any] = extending.overload(function)
     return decorate
 
+
+PIECE = BLOCK // 8  # elements of one block here; divides the BLOCK of which every call but the last feeds multiples
 
 FAST_SUMS = {"reassoc", "contract", "nsz"}
 
@@ -167,28 +169,6 @@ def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
 
     pointer: Any = types.CPointer
     return pointer(like.dtype)(types.uintp, like), build
-
-
-@intrinsic
-def _ask_for(typing_context: Any, address: Any) -> Any:
-    """Have the processor bring this address into its caches; any address is fine."""
-
-    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        word = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(values[0], pointer), word(0), word(3), word(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.uintp), build
-
-
-@jit()
-def ask_for(values: Any, start: int, stop: int) -> None:
-    """Have these elements brought into the caches while other work runs."""
-    for at in range(start, min(stop, values.size), 64 // values.itemsize):
-        _ask_for(values.ctypes.data + np.uintp(at * values.itemsize))
 
 
 @jit()
@@ -392,7 +372,8 @@ def scan(target: Any, golden: Any, error: Any, known_error: float, known_relativ
 
 @overload(scan)
 def _scan(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
-    return _scan_float32 if target.dtype == golden.dtype == types.float32 else _scan_float64
+    both_narrow = target.dtype == golden.dtype == types.float32 and error == types.none
+    return _scan_float32 if both_narrow else _scan_float64
 
 
 # float32. Counts: with c = 1/1000 or 1/200, an element counts where fma(-1/c, d, s) > 0, d rounded to float32.
@@ -454,9 +435,6 @@ def _scan_float32(target: Any, golden: Any, error: Any, known_error: float, know
 #   below 2**53 of these: the sum is exact. An infinite D means d >= 2**960: beyond. Blocks with s >= 2**960 are divided.
 # Largest relative error: as for float32, with r' <= r 2**64 (1 - 2**-51).
 _LIFT = 2.0**64
-import os
-ASK=int(os.environ.get('ASK','0'))
-PIECE=int(os.environ.get('PIECE','1024'))
 
 
 @jit()
@@ -489,9 +467,7 @@ def _scan_divided(target: Any, golden: Any, error: Any) -> Any:
 def _scan_float64(target: Any, golden: Any, error: Any, known_error: float, known_relative: float) -> Any:
     if HAS_FMA:
         limit = -min(known_relative, 2.0**900) * (2.0**64 * (1.0 - 2.0**-50))
-        error_max, above, thousandth, five_thousandth, target_max, golden_max = _scan_wide(
-            target, golden, error, limit
-        )
+        error_max, above, thousandth, five_thousandth, target_max, golden_max = _scan_wide(target, golden, error, limit)
         if golden_max >= 2.0**960:
             thousandth, five_thousandth = _count_divided(target, golden, error)
     else:
@@ -653,7 +629,7 @@ def _remember(state: Any, target: Any, golden: Any, parts: Any, index: int, star
 
 
 @jit()
-def _sum_of(state: Any, place: int) -> float:
+def _sum_of(state: Any, place: int) -> Any:
     return state[place] + state[place + RESTS] if np.isfinite(state[place]) else state[place]
 
 
@@ -685,7 +661,7 @@ def measure(
     block = PIECE * width
     target_rooms = np.empty((2, block), target_table.dtype)  # row 0 for decoded numbers, row 1 for cleaned ones
     golden_rooms = np.empty((2, block), golden_table.dtype)
-    error_room = None if exact is None else np.empty(BLOCK)
+    error_room = None if exact is None else np.empty(PIECE)
     fed = np.int64(state[SIZE])
     worst_start = -1
     for start in range(0, target.size, block):
@@ -694,9 +670,6 @@ def measure(
         g = opened(golden, golden_rooms[0], golden_table, start, stop)
         error = None if exact is None else exact_errors(target, golden, error_room, start, stop)
         bad = 0
-        if ASK:
-            ask_for(target, start + ASK, stop + ASK)
-            ask_for(golden, start + ASK, stop + ASK)
         sums = square_sums(t, g, error)
         if exact is None and not (np.isfinite(sums[1]) and np.isfinite(sums[2])):
             target_room, golden_room = target_rooms[1][: t.size], golden_rooms[1][: t.size]
@@ -714,9 +687,7 @@ def measure(
             bad = odd[0] + odd[1] + odd[2] + odd[3]
             t, g = target_room, golden_room
             sums = square_sums(t, g, None)
-        extremes = (
-            scan(t, g, error, state[ERROR_MAX], state[RELATIVE_MAX]) if parts is None else complex_maxima(t, g)
-        )
+        extremes = scan(t, g, error, state[ERROR_MAX], state[RELATIVE_MAX]) if parts is None else complex_maxima(t, g)
         error_max = _add_block(state, (stop - start) // width, bad, sums, extremes)
         if error_max > state[ERROR_MAX]:
             state[ERROR_MAX] = error_max

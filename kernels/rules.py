@@ -314,7 +314,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="local-fault", result=Result.WARNING, modes=frozenset({TENSOR}), on="outputs", ours=True, uses_inputs=True,
         when=col("is_output") & col("state").is_in([int(MetricState.COMPUTED), int(MetricState.ONE_ELEMENT)])
-        & (col("worst_input") > 0.9) & (col("error_max") > 0.1 * col("golden_abs_max")),
+        & (col("worst_input") > 0.9) & (_MISMATCHES == 0) & (col("error_max") > 0.1 * col("golden_abs_max")),
         says=phrase("opassay rule local-fault: largest error {} exceeds 10 % of the largest golden value {}, while the inputs agree", short(col("error_max")), short(col("golden_abs_max"))),
         condition="One Thousandth Err Ratio > 0.9 on every input, and the worst element's error exceeds 10 % of max|golden|",
         why="few elements are far off: a wrong head, a padding row, an index error that averages hide",

@@ -200,7 +200,7 @@ def over_inputs(frame: pl.DataFrame, column: pl.Series, reduce: np.ufunc) -> pl.
     Parameters
     ----------
     frame : polars.DataFrame
-        ``group`` (rows of an op stand together) and ``is_input``.
+        ``group`` (rows of an op stand together), ``target_row`` and ``is_input``.
     column : polars.Series
         Float64; null is left out.
     reduce : numpy.maximum or numpy.minimum
@@ -238,7 +238,13 @@ def all_inputs(frame: pl.DataFrame, column: str) -> pl.Series:
 
 
 def _runs(frame: pl.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Start and length of every run of equal group numbers; a golden-only tail makes runs of its own."""
+    """Start and length of every run of one op.
+
+    Golden-only rows stand behind all others and carry the group of their op; they make runs of their own even where that op is the
+    last one before them, lest a verdict depend on an op's neighbours.
+    """
     group = frame["group"].to_numpy()
-    starts = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    tail = frame["target_row"].is_null().to_numpy()
+    border = (group[1:] != group[:-1]) | (tail[1:] != tail[:-1])
+    starts = np.flatnonzero(np.concatenate(([True], border)))
     return starts, np.diff(np.append(starts, group.size))

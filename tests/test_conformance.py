@@ -15,7 +15,7 @@ from benchmarks.pt_files import write_pt
 from numpy.typing import NDArray
 from opassay.schemas.headers import TENSOR_METRICS
 
-from tests.dumps import call, tensor, write_dump
+from tests.dumps import call, tensor, tensor_call, write_dump
 
 CASES = Path(__file__).with_name("conformance")
 
@@ -100,6 +100,7 @@ def same(cell: str, wanted: float | str, near: float) -> bool:
     return cell not in ("Nan", "inf", "-inf") and math.isclose(float(cell), wanted, rel_tol=near, abs_tol=0.0)
 
 
+@pytest.mark.slow  # compiles a kernel for each pair of dtypes
 @pytest.mark.parametrize("number", range(len(TENSORS)), ids=whys(TENSORS))
 def test_tensor_vector(number: int, tensor_rows: pl.DataFrame) -> None:
     case, row = TENSORS[number], tensor_rows.row(number, named=True)
@@ -111,6 +112,7 @@ def test_tensor_vector(number: int, tensor_rows: pl.DataFrame) -> None:
     assert case.get("says", "") in row["message"]
 
 
+@pytest.mark.slow
 def test_numbers_are_printed_so_that_they_read_back(tensor_rows: pl.DataFrame) -> None:
     for name in TENSOR_METRICS:
         for cell in tensor_rows[name]:
@@ -223,3 +225,17 @@ def test_every_rule_vector_names_a_rule() -> None:
 
     names = {rule.name for rule in TABLE}
     assert {case["rule"] for case in RULES} <= names
+
+
+def test_a_rule_about_sizes_says_nothing_of_nan(tmp_path: Path) -> None:
+    """A nan on one side is told once, as what it is; no message holds it for a size."""
+    op, base = "Torch.mul.0.forward", np.ones(4, np.float32)
+    moved = base.copy()
+    moved[1] = np.nan
+    paths = [
+        write_dump(tmp_path / side, {op: tensor_call(tmp_path / side, op, [base], [values])}, task="tensor")
+        for side, values in (("target", moved), ("golden", base))
+    ]
+    told = json.loads(opassay.compare(*paths).rows["message"][1])
+    assert [text.split(":")[0] for text in told] == ["error", "error", "note"]
+    assert not [text for text in told if "largest error Nan" in text]

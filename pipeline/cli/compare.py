@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from opassay.pipeline.read.trees import open_tree
 from opassay.pipeline.report import console
 from opassay.pipeline.report.files import make_folder, timestamp
-from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes
+from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes, usable_cores
 from opassay.pipeline.run.compare import RankOutcome, run_plan
 from opassay.pipeline.run.plan import Plan, make_plan
 from opassay.pipeline.run.pool import Pool
@@ -21,6 +22,7 @@ from opassay.schemas.options import CompareOptions
 from opassay.schemas.vocab import Result
 
 LOGGER = logging.getLogger("opassay")
+_TABLE_THREADS = 4  # slices are small: more threads of polars cost more than they save
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     OpassayError
         If nothing could even be begun.
     """
+    os.environ.setdefault("POLARS_MAX_THREADS", str(min(usable_cores(), _TABLE_THREADS)))  # read when polars is imported
     verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
     logs.setup(verbosity)
     options = options_of(arguments)

@@ -58,7 +58,11 @@ class CsvWriter:
         self._buffer = io.BytesIO()  # used again for every slice: fresh memory costs more than the formatting
         self._parts: list[WholeFile] = []
         self._rows = 0  # in the last part
-        self._begin_part()
+        try:
+            self._begin_part()
+        except BaseException:
+            self.discard()
+            raise
 
     def add(self, frame: pl.DataFrame) -> None:
         """Append one slice.

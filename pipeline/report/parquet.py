@@ -17,6 +17,7 @@ from opassay.schemas.errors import OutputError
 if TYPE_CHECKING:
     import polars as pl
 
+_PROBE_BYTES: Final = 1 << 20
 ROW_GROUP: Final = 65_536  # rows; fixed, so that equal rows give equal bytes
 
 
@@ -50,12 +51,14 @@ class ParquetWriter:
         OutputError
             If the disk refuses; call `discard`.
         """
+        from polars.exceptions import PolarsError
+
         spill = self.path.with_name(f".{self.path.name}.{os.getpid()}.{len(self._spills)}.arrow")
         self._spills.append(spill)
         try:
             frame.write_ipc(spill, compression="lz4")
-        except OSError as error:
-            raise output_error(self.path, error) from error
+        except (OSError, PolarsError) as error:
+            raise self._refusal(error) from error
 
     def close(self) -> list[Path]:
         """Stream the slices into the file and give it its name, which is returned.
@@ -80,10 +83,23 @@ class ParquetWriter:
                 maintain_order=True,
             )
             return [self._whole.commit()]
-        except OSError as error:
-            raise error if isinstance(error, OutputError) else output_error(self.path, error) from error
+        except OutputError:
+            raise
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise self._refusal(error) from error
         finally:
             self.discard()
+
+    def _refusal(self, error: Exception) -> OutputError:
+        """What the disk has against the file. Polars words a full disk as a fault of the format, so the disk is asked again."""
+        if not isinstance(error, OSError):
+            try:
+                with self._whole.temporary.open("ab") as probe:
+                    probe.write(bytes(_PROBE_BYTES))
+            except OSError as cause:
+                return output_error(self.path, cause)
+            return output_error(self.path, OSError(0, str(error).splitlines()[0]))
+        return output_error(self.path, error)
 
     def discard(self) -> None:
         """Remove the spilled slices and whatever has not got its final name."""

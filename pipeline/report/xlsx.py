@@ -300,19 +300,27 @@ class _Archive:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file: BinaryIO | None = file
+        self._place = 0  # counted on after `abandon`: the archive's destructor subtracts positions
 
     def abandon(self) -> None:
         """Drop everything that is still written."""
         self._file = None
 
     def write(self, data: bytes) -> int:
-        return len(data) if self._file is None else self._file.write(data)
+        if self._file is not None:
+            self._file.write(data)
+            self._place = self._file.tell()
+        else:
+            self._place += len(data)
+        return len(data)
 
     def tell(self) -> int:
-        return 0 if self._file is None else self._file.tell()
+        return self._place if self._file is None else self._file.tell()
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        return 0 if self._file is None else self._file.seek(offset, whence)
+        if self._file is not None:
+            self._place = self._file.seek(offset, whence)
+        return self._place
 
     def flush(self) -> None:
         if self._file is not None:

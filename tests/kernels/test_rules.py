@@ -14,6 +14,7 @@ import pytest
 from opassay.kernels.rules import NOT_COMPARED, RULES, rules_for
 from opassay.schemas.vocab import DumpMode, Result
 
+from benchmarks.pt_files import write_pt
 from tests.dumps import call, saved, scalar, tensor, tensor_call, write_dump
 
 CASES = json.loads(Path(__file__).parents[1].joinpath("conformance", "rules_statistics.json").read_text())
@@ -170,20 +171,25 @@ def test_ratio_collapse_at_the_documents_threshold(off: int, result: str, tmp_pa
     assert (found["result"], found["thousandth_number"]) == (result, pytest.approx(1 - off / 100))
 
 
+def write_bfloat16(folder: Path, name: str, bits: np.ndarray) -> dict[str, Any]:
+    """Save bfloat16 bits as a ``.pt`` file and return its leaf."""
+    write_pt(folder / "dump_tensor_data" / f"{name}.pt", bits, "bfloat16", bits.shape)
+    return tensor(dtype="torch.bfloat16", shape=bits.shape, data_name=f"{name}.pt")
+
+
 def test_rounding_is_a_warning_unless_strict(tmp_path: Path) -> None:
-    golden = np.float16(1) + np.arange(100, dtype=np.float16) * np.float16(2**-8)
-    target = np.nextafter(golden, np.float16(9))
-    assert target.dtype == np.float16
-    # one step of float16 near 1 is a thousandth: the ratio collapses, and every difference is one step
-    found = row(tensor_rows(tmp_path, [BASE], [target], [golden]), f"{OP}.output.0")
-    if found["thousandth_number"] < 0.6:
-        assert found["result"] == "warning"
-        assert "within rounding" in found["message"]
-        strict = row(tensor_rows(tmp_path, [BASE], [target], [golden], strict=True), f"{OP}.output.0")
-        assert strict["result"] == "error"
-    two_steps = np.nextafter(target, np.float16(9))
-    found = row(tensor_rows(tmp_path, [BASE], [two_steps], [golden]), f"{OP}.output.0")
-    assert found["result"] == "error"
+    golden = np.arange(0x3F80, 0x3FE4, dtype=np.uint16)  # bfloat16 from 1 upwards, step by step
+    for steps, result, strictly in ((1, "warning", "error"), (2, "error", "error")):
+        paths = []
+        for side, bits in (("target", golden + np.uint16(steps)), ("golden", golden)):
+            folder = tmp_path / str(steps) / side
+            (folder / "dump_tensor_data").mkdir(parents=True)
+            leaves = [saved(folder, f"{OP}.input.0", BASE)], [write_bfloat16(folder, f"{OP}.output.0", bits)]
+            paths.append(write_dump(folder, {OP: call(*leaves)}, task="tensor"))
+        found = row(opassay.compare(*paths).rows, f"{OP}.output.0")
+        assert (found["result"], found["thousandth_number"]) == (result, 0.0)
+        assert ("within rounding" in found["message"]) is (steps == 1)
+        assert row(opassay.compare(*paths, strict=True).rows, f"{OP}.output.0")["result"] == strictly
 
 
 def test_cosine_drop_and_local_fault(tmp_path: Path) -> None:

@@ -209,6 +209,80 @@ def agree(first: PairSums, second: PairSums) -> None:
             assert a[name] == b[name] or (math.isnan(a[name]) and math.isnan(b[name])), name
 
 
+def at_the_limits(kind: Any, count: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Pairs whose relative error is 0.001 or 0.005, exactly or but for the last bits; of every size that the type has.
+
+    Half of them are ``n`` beside ``n + n/1000``; the others are spaced by single last places around the limit.
+    """
+    rng = np.random.default_rng(seed)
+    info = np.finfo(kind)
+    ratio = rng.choice([1000, 200], count)
+    with np.errstate(all="ignore"):
+        exponents = rng.integers(info.minexp - info.nmant, info.maxexp - 1, count)
+        golden = np.ldexp(1 + rng.random(count), exponents).astype(kind)
+        exact = rng.random(count) < 0.5
+        digits = rng.integers(1, 1 << rng.integers(1, info.nmant - 9), count)
+        step = np.ldexp(digits.astype(kind), exponents % 64 - (1074 if kind is np.float64 else 149)).astype(kind)
+        step = np.where(rng.random(count) < 0.3, step, np.ldexp(digits.astype(kind), exponents // 2).astype(kind))
+        golden = np.where(exact, step * ratio.astype(kind), golden)
+        step = np.where(exact, step, golden / ratio.astype(kind))
+        target = (golden + step * rng.choice([-1, 1], count)).astype(kind)
+        bump = rng.integers(-2, 3, count).astype(np.int64)
+        width = np.int64 if kind is np.float64 else np.int32
+        target = np.where(exact, target, (target.view(width) + bump.astype(width)).view(kind))
+        golden *= rng.choice([-1, 1], count).astype(kind)
+        target = np.where(golden < 0, -target, target)
+    target[rng.random(count) < 0.05] = 0
+    golden[rng.random(count) < 0.05] = 0
+    fine = np.isfinite(target) & np.isfinite(golden)
+    return np.where(fine, target, kind(1)).astype(kind), np.where(fine, golden, kind(1)).astype(kind)
+
+
+@pytest.mark.slow
+@settings(QUICK, max_examples=60)
+@given(kind=st.sampled_from([np.float32, np.float64]), seed=st.integers(0, 2**31))
+def test_the_undivided_counts_are_those_of_division(kind: Any, seed: int) -> None:
+    pytest.importorskip("numba")
+    dtype = BY_NAME[np.dtype(kind).name]
+    target, golden = at_the_limits(kind, 3000, seed)
+    for cut in (slice(None), golden != 0):  # without zeros the largest relative error stays finite
+        t, g = target[cut], golden[cut]
+        found, wanted = (asdict(measure(t, g, (dtype, dtype), engine)) for engine in ("numba", "numpy"))
+        for name in SUMS:
+            found.pop(name), wanted.pop(name)  # these may overflow
+        assert found == wanted
+        assert 0 < found["within_thousandth"] < found["within_five_thousandth"] < t.size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int32", "int64", "int8"])
+@pytest.mark.parametrize("rising", [False, True])
+def test_the_largest_errors_are_found_wherever_they_are(name: str, rising: bool) -> None:
+    pytest.importorskip("numba")
+    dtype = BY_NAME[name]
+    rng = np.random.default_rng(7)
+    count = 6 * BLOCK
+    golden = np.ones(count) * 100
+    sizes = np.arange(count) / count if rising else rng.random(count)  # rising: every block has a new largest error
+    target = golden * (1 + np.round(sizes * 16) / 16 * 0.2) if name == "int8" else golden * (1 + sizes)
+    target, golden = bits(target, dtype), bits(golden, dtype)
+    agree(measure(target, golden, (dtype, dtype), "numba"), measure(target, golden, (dtype, dtype), "numpy"))
+
+
+@pytest.mark.slow
+def test_errors_that_float32_cannot_tell_apart() -> None:
+    pytest.importorskip("numba")
+    dtype = BY_NAME["float32"]
+    target, golden = np.zeros(3 * BLOCK, np.float32), np.full(3 * BLOCK, 3.0, np.float32)
+    spots = (5, BLOCK + 7, 2 * BLOCK + 9)
+    for spot, little in zip(spots, (1.0, 3.0, 2.0), strict=True):
+        target[spot], golden[spot] = 2.0**30, -little * 2.0**-10  # |t-g| is 2**30 in float32
+    found, wanted = (measure(target, golden, (dtype, dtype), engine) for engine in ("numba", "numpy"))
+    agree(found, wanted)
+    assert found.worst_index == spots[1]
+    assert found.error_max == 2.0**30 + 3.0 * 2.0**-10
+
+
 @pytest.mark.parametrize("engine", ["numpy", pytest.param("numba", marks=pytest.mark.slow)])
 @QUICK
 @given(
