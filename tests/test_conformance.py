@@ -11,10 +11,10 @@ import numpy as np
 import opassay
 import polars as pl
 import pytest
-from benchmarks.pt_files import write_pt
 from numpy.typing import NDArray
 from opassay.schemas.headers import TENSOR_METRICS
 
+from benchmarks.pt_files import write_pt
 from tests.dumps import call, tensor, tensor_call, write_dump
 
 CASES = Path(__file__).with_name("conformance")

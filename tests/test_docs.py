@@ -14,7 +14,12 @@ from opassay.pipeline.cli.main import build_parser, main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md", ROOT / "benchmarks" / "README.md"]  # fmt: skip
+TOP = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+PAGES = [
+    *TOP,
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name / "README.md" for name in ("examples", "benchmarks")),
+]
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 SHELL = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 
@@ -40,8 +45,12 @@ def test_the_readme_has_a_python_example() -> None:
 def test_every_command_line_of_the_documents_is_understood() -> None:
     """Options of the shown command lines parse; their paths need not exist."""
     shown = [line.split("#")[0] for block in SHELL for line in block.splitlines()]
-    shown += [line for page in PAGES for line in re.findall(r"`((?:opassay|msprobe) [a-z][^`\n]*)`", page.read_text("utf-8"))]
-    lines = [line.split() for line in shown if line.startswith(("opassay compare", "msprobe compare", "opassay explain"))]
+    shown += [
+        line for page in PAGES for line in re.findall(r"`((?:opassay|msprobe) [a-z][^`\n]*)`", page.read_text("utf-8"))
+    ]
+    lines = [
+        line.split() for line in shown if line.startswith(("opassay compare", "msprobe compare", "opassay explain"))
+    ]
     lines = [words for words in lines if words[2:] and "…" not in words and "NAME" not in words]
     assert len(lines) >= 5
     for words in lines:
@@ -51,7 +60,9 @@ def test_every_command_line_of_the_documents_is_understood() -> None:
 def test_the_first_command_of_the_readme_does_what_it_says(
     beside_the_examples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (line,) = [line for block in SHELL for line in block.splitlines() if line.startswith("msprobe compare -tp examples")]
+    (line,) = [
+        line for block in SHELL for line in block.splitlines() if line.startswith("msprobe compare -tp examples")
+    ]
     assert main(line.split()[1:]) == 0
     assert capsys.readouterr().out.count("msprobe compare ends successfully.") == 2
     assert len(list((beside_the_examples / "output" / "demo").glob("compare_result_rank*_*.csv"))) == 2
@@ -84,10 +95,10 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)  # fmt: skip
+@pytest.mark.parametrize("page", TOP, ids=lambda page: page.name)
 def test_files_named_in_the_documents_exist(page: Path) -> None:
     rooms = ("schemas", "kernels", "pipeline", "tests", "docs", "examples", "benchmarks")
-    for name in re.findall(r"`((?:%s)/[\w/.*-]+)`" % "|".join(rooms), page.read_text("utf-8")):
+    for name in re.findall(rf"`((?:{'|'.join(rooms)})/[\w/.*-]+)`", page.read_text("utf-8")):
         places = [ROOT / name, ROOT / f"{name}.py"]
         assert any(place.exists() for place in places) or list(ROOT.glob(name)) or list(ROOT.glob(f"{name}.py")), name
 

@@ -1,31 +1,17 @@
-"""Bad input: one clear line for each fault, never a traceback, and everything else is compared all the same."""
+"""Bad paths and bad JSON: one clear line for each fault, never a traceback, and everything else is compared all the same."""
 
 from __future__ import annotations
 
-import csv
-import errno
-import gc
 import json
 import os
-import re
 import shutil
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from opassay.pipeline.cli.main import main
 
-from tests.dumps import call, scalar, tensor, tensor_call, write_dump
-
-OP, OTHER = "Torch.mul.0.forward", "Torch.add.0.forward"
-VALUES = np.arange(8, dtype=np.float32)
-STATISTICS = {OP: call([tensor()], [tensor()]), OTHER: call([tensor()], [tensor()])}
-
-Run = Callable[..., tuple[int, list[str]]]
+from tests.commands import OP, OTHER, STATISTICS, Runner, rows, tensors, three_ranks
+from tests.dumps import call, scalar, tensor, write_dump
 
 
 @pytest.fixture(autouse=True)
@@ -36,66 +22,38 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Compare two paths; gives the status and the lines on stderr without their timestamps."""
-
-    def compare(target: Path, golden: Path, *options: str, workers: int = 1) -> tuple[int, list[str]]:
-        status = main(["compare", "-tp", str(target), "-gp", str(golden), "--workers", str(workers), *options])
-        told = capsys.readouterr()
-        assert "Traceback" not in told.out + told.err
-        lines = told.err.splitlines()
-        return status, [re.sub(r"^.*?\[(WARNING|ERROR)\] ", "", line) for line in lines]
-
-    return compare
-
-
-def rows(pattern: str = "*.csv", folder: Path = Path("output")) -> list[dict[str, str]]:
-    (path,) = folder.rglob(pattern)
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def run(capsys: pytest.CaptureFixture[str]) -> Runner:
+    return Runner(capsys)
 
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> tuple[Path, Path]:
-    """Three ranks a side, statistics."""
-    for side in ("target", "golden"):
-        for number in range(3):
-            write_dump(tmp_path / side / f"rank{number}", STATISTICS)
-    return tmp_path / "target", tmp_path / "golden"
-
-
-def tensors(folder: Path, sides: tuple[str, str] = ("target", "golden")) -> tuple[Path, Path]:
-    """One rank a side: two ops, four saved tensors."""
-    paths = []
-    for side in sides:
-        data = {op: tensor_call(folder / side, op, [VALUES], [VALUES]) for op in (OP, OTHER)}
-        paths.append(write_dump(folder / side, data, task="tensor"))
-    return paths[0], paths[1]
+    return three_ranks(tmp_path)
 
 
 # --- paths -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_path_that_is_not_there(ranks: tuple[Path, Path], run: Run) -> None:
+def test_a_path_that_is_not_there(ranks: tuple[Path, Path], run: Runner) -> None:
     status, lines = run(ranks[0], Path("nowhere"))
     assert (status, lines) == (2, ["opassay: error: golden path nowhere does not exist; check -gp"])
 
 
-def test_a_file_against_a_folder(ranks: tuple[Path, Path], run: Run) -> None:
+def test_a_file_against_a_folder(ranks: tuple[Path, Path], run: Runner) -> None:
     status, (line,) = run(ranks[0] / "rank0" / "dump.json", ranks[1])
     assert status == 2
     assert "is a file" in line
     assert "give two files or two folders" in line
 
 
-def test_dump_against_debug(ranks: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
+def test_dump_against_debug(ranks: tuple[Path, Path], run: Runner, tmp_path: Path) -> None:
     other = write_dump(tmp_path / "d", {"x.0.debug": tensor()}, name="debug.json", level="debug")
     status, (line,) = run(ranks[0] / "rank0" / "dump.json", other)
     assert status == 2
     assert "compare dump.json with dump.json" in line
 
 
-def test_a_tensor_folder_in_place_of_a_dump(run: Run, tmp_path: Path) -> None:
+def test_a_tensor_folder_in_place_of_a_dump(run: Runner, tmp_path: Path) -> None:
     target, golden = tensors(tmp_path)
     status, (line,) = run(target.parent / "dump_tensor_data", golden.parent)
     assert status == 2
@@ -103,14 +61,14 @@ def test_a_tensor_folder_in_place_of_a_dump(run: Run, tmp_path: Path) -> None:
     assert "-tp" in line
 
 
-def test_a_folder_without_ranks(ranks: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
+def test_a_folder_without_ranks(ranks: tuple[Path, Path], run: Runner, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     status, (line,) = run(tmp_path / "empty", ranks[1])
     assert status == 2
     assert "found nothing" in line
 
 
-def test_ranks_without_a_file(run: Run, tmp_path: Path) -> None:
+def test_ranks_without_a_file(run: Runner, tmp_path: Path) -> None:
     for side in ("a", "b"):
         (tmp_path / side / "rank0").mkdir(parents=True)
     status, (line,) = run(tmp_path / "a", tmp_path / "b")
@@ -118,7 +76,7 @@ def test_ranks_without_a_file(run: Run, tmp_path: Path) -> None:
     assert "rank0: no dump.json or debug.json on either side" in line
 
 
-def test_swapped_sides_of_a_rank(ranks: tuple[Path, Path], run: Run) -> None:
+def test_swapped_sides_of_a_rank(ranks: tuple[Path, Path], run: Runner) -> None:
     """The golden rank has a debug.json where the target has a dump.json: that rank is lost, the others are not."""
     (ranks[1] / "rank1" / "dump.json").rename(ranks[1] / "rank1" / "debug.json")
     status, lines = run(*ranks)
@@ -131,7 +89,7 @@ ODD_NAMES = ["lr=0.1 +x", "[run] {1}", "模型", "a'b\"c", "100%", "new\nline", 
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_any_folder_name_will_do(name: str, run: Run, tmp_path: Path) -> None:
+def test_any_folder_name_will_do(name: str, run: Runner, tmp_path: Path) -> None:
     target, golden = tensors(tmp_path, (f"{name}/target", f"{name}/golden"))
     status, lines = run(target, golden, "-o", str(tmp_path / name / "out"))
     assert (status, lines) == (0, [])
@@ -141,7 +99,7 @@ def test_any_folder_name_will_do(name: str, run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "鸟", "=1+1", "[0]", "a;b", 'q"q', "x" * 300])
-def test_any_record_name_will_do(name: str, run: Run, tmp_path: Path) -> None:
+def test_any_record_name_will_do(name: str, run: Runner, tmp_path: Path) -> None:
     op = f"Torch.{name}.0.forward"
     for side in ("t", "g"):
         write_dump(tmp_path / side, {op: call([tensor()], [], **{f"k {name}": scalar(f"-{name}")})})
@@ -150,7 +108,7 @@ def test_any_record_name_will_do(name: str, run: Run, tmp_path: Path) -> None:
     assert [row["NPU Name"] for row in rows()] == [f"{op}.input.0", f"{op}.input.k {name}"]
 
 
-def test_read_only_dumps(ranks: tuple[Path, Path], run: Run) -> None:
+def test_read_only_dumps(ranks: tuple[Path, Path], run: Runner) -> None:
     places = [path for side in ranks for path in (side, *side.rglob("*"))]
     for path in places:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -191,9 +149,9 @@ BROKEN = [  # text of the file, words of the line
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), BROKEN, ids=[words for _, words in BROKEN])
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_file_that_is_no_dump(text: str, words: str, side: int, ranks: tuple[Path, Path], run: Run) -> None:
+@pytest.mark.parametrize("number", range(len(BROKEN)), ids=[words for _, words in BROKEN])
+def test_a_file_that_is_no_dump(number: int, ranks: tuple[Path, Path], run: Runner) -> None:
+    (text, words), side = BROKEN[number], number % 2
     path = ranks[side] / "rank1" / "dump.json"
     path.write_text(text)
     status, lines = run(*ranks)
@@ -206,7 +164,7 @@ def test_a_file_that_is_no_dump(text: str, words: str, side: int, ranks: tuple[P
     assert run(path, ranks[1 - side] / "rank1" / "dump.json")[0] == 2
 
 
-def test_every_place_to_cut_a_file(run: Run, tmp_path: Path) -> None:
+def test_every_place_to_cut_a_file(run: Runner, tmp_path: Path) -> None:
     whole = dump_text()
     golden = tmp_path / "golden" / "dump.json"
     golden.parent.mkdir()
@@ -251,7 +209,7 @@ WRONG: list[tuple[str, Any, bool]] = [  # a record of the target that is not as 
 
 @pytest.mark.parametrize(("why", "record", "lost"), WRONG, ids=[case[0] for case in WRONG])
 def test_a_record_that_is_not_as_it_should_be(
-    why: str, record: Any, lost: bool, ranks: tuple[Path, Path], run: Run
+    why: str, record: Any, lost: bool, ranks: tuple[Path, Path], run: Runner
 ) -> None:
     """The odd record costs itself at most; the others are compared, and the status says whether rows were lost."""
     path = ranks[0] / "rank0" / "dump.json"
@@ -267,7 +225,7 @@ def test_a_record_that_is_not_as_it_should_be(
     assert {row["Result"] for row in rows() if "odd" in row["NPU Name"]} <= {"warning"}
 
 
-def test_many_faults_of_one_kind_are_one_line(ranks: tuple[Path, Path], run: Run) -> None:
+def test_many_faults_of_one_kind_are_one_line(ranks: tuple[Path, Path], run: Runner) -> None:
     path = ranks[0] / "rank0" / "dump.json"
     path.write_text(dump_text(data={**{f"Torch.odd.{n}.forward": None for n in range(50)}, **STATISTICS}))
     status, (line,) = run(path, ranks[1] / "rank0" / "dump.json")
@@ -275,7 +233,7 @@ def test_many_faults_of_one_kind_are_one_line(ranks: tuple[Path, Path], run: Run
     assert "(and 49 more like it)" in line
 
 
-def test_a_key_that_occurs_twice_is_told(ranks: tuple[Path, Path], run: Run) -> None:
+def test_a_key_that_occurs_twice_is_told(ranks: tuple[Path, Path], run: Runner) -> None:
     path = ranks[0] / "rank0" / "dump.json"
     path.write_text(path.read_text().replace(OTHER, OP))
     status, (line,) = run(path, ranks[1] / "rank0" / "dump.json")
@@ -286,7 +244,7 @@ def test_a_key_that_occurs_twice_is_told(ranks: tuple[Path, Path], run: Run) -> 
     assert len(found) == 4
 
 
-def test_records_without_a_direction_are_told(ranks: tuple[Path, Path], run: Run) -> None:
+def test_records_without_a_direction_are_told(ranks: tuple[Path, Path], run: Runner) -> None:
     path = ranks[0] / "rank0" / "dump.json"
     path.write_text(dump_text(data={"a.b": call([tensor()], []), **STATISTICS}))
     status, (line,) = run(path, ranks[1] / "rank0" / "dump.json")
@@ -296,7 +254,7 @@ def test_records_without_a_direction_are_told(ranks: tuple[Path, Path], run: Run
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"0": [["x"]]}', '{"0": 3}', "{", '{"a": "b"}'])
-def test_an_odd_stack_file_never_stops_a_comparison(text: str, ranks: tuple[Path, Path], run: Run) -> None:
+def test_an_odd_stack_file_never_stops_a_comparison(text: str, ranks: tuple[Path, Path], run: Runner) -> None:
     (ranks[0] / "rank0" / "stack.json").write_text(text)
     status, lines = run(ranks[0] / "rank0", ranks[1] / "rank0")
     assert status in (0, 3)
@@ -305,7 +263,7 @@ def test_an_odd_stack_file_never_stops_a_comparison(text: str, ranks: tuple[Path
     assert [row["Result"] for row in found] == ["pass"] * 4
 
 
-def test_one_bad_rank_does_not_stop_the_others(ranks: tuple[Path, Path], run: Run) -> None:
+def test_one_bad_rank_does_not_stop_the_others(ranks: tuple[Path, Path], run: Runner) -> None:
     (ranks[0] / "rank0" / "dump.json").write_bytes(b"\xff\xfe{}")
     (ranks[1] / "rank2" / "dump.json").unlink()
     (ranks[1] / "rank2" / "dump.json").mkdir()
@@ -313,250 +271,3 @@ def test_one_bad_rank_does_not_stop_the_others(ranks: tuple[Path, Path], run: Ru
     assert status == 3
     assert len(lines) == 2
     assert [name.split("_")[2] for name in os.listdir("output")] == ["rank1"]
-
-
-# --- tensor files ------------------------------------------------------------------------------------------------------
-
-
-def missing(path: Path) -> None:
-    path.unlink()
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-5])
-
-
-def text_file(path: Path) -> None:
-    path.write_text("no tensor")
-
-
-def folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def loop(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.name)
-
-
-def objects(path: Path) -> None:
-    np.save(path, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
-
-
-def texts(path: Path) -> None:
-    np.save(path, np.array(["a", "b"]))
-
-
-def other_shape(path: Path) -> None:
-    np.save(path, np.zeros((3, 3), np.float32))
-
-
-@pytest.mark.parametrize("spoil", [missing, empty, cut, text_file, folder, loop, objects, texts, other_shape])
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_tensor_file_that_cannot_be_used(
-    spoil: Callable[[Path], None], side: int, run: Run, tmp_path: Path
-) -> None:
-    paths = tensors(tmp_path)
-    name = f"{OP}.output.0.npy"
-    spoil(paths[side].parent / "dump_tensor_data" / name)
-    status, lines = run(*paths)
-    found = {row["NPU Name"]: row for row in rows()}
-    bad = found.pop(f"{OP}.output.0")
-    assert bad["Result"] in ("warning", "error")
-    assert {row["Result"] for row in found.values()} == {"pass"}
-    if spoil is other_shape:
-        assert (status, lines, bad["Cosine"]) == (0, [], "shape unmatched")
-        return
-    assert status == 3
-    (line,) = lines
-    assert "1 tensor pairs could not be read" in line
-    assert name in line
-    assert bad["Cosine"] == "unsupported"
-    assert name in bad["Err_message"]
-
-
-@pytest.mark.parametrize("name", ["../secret.npy", "/etc/hostname", "sub/../../secret.npy", "..", "a\x00b.npy", "x.txt"])
-def test_a_data_name_never_leads_out_of_its_folder(name: str, run: Run, tmp_path: Path) -> None:
-    target, golden = tensors(tmp_path)
-    np.save(tmp_path / "target" / "secret.npy", VALUES)
-    document = json.loads(target.read_text())
-    document["data"][OP]["output"][0]["data_name"] = name
-    target.write_text(json.dumps(document))
-    status, lines = run(target, golden)
-    assert status == 3
-    assert len(lines) == 1
-    found = rows()
-    assert [row["Result"] for row in found] == ["pass", "warning", "pass", "pass"]
-    assert found[1]["Cosine"] == "unsupported"
-
-
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_tensor_folder_that_is_gone(side: int, run: Run, tmp_path: Path) -> None:
-    paths = tensors(tmp_path)
-    gone = paths[side].parent / "dump_tensor_data"
-    shutil.rmtree(gone)
-    status, (line,) = run(*paths)
-    assert status == 3
-    assert f"{gone} is missing" in line
-    assert "compared on the statistics" in line
-    assert "Max diff" in rows()[0]
-
-
-def test_a_file_that_asks_to_be_run_is_not_run(run: Run, tmp_path: Path) -> None:
-    import pickle
-
-    class Harm:
-        def __reduce__(self) -> tuple[Any, tuple[str]]:
-            return os.mkdir, (str(tmp_path / "harm"),)
-
-    paths = tensors(tmp_path)
-    store = paths[0].parent / "dump_tensor_data"
-    array = np.empty(1, dtype=object)
-    array[0] = Harm()
-    np.save(store / f"{OP}.output.0.npy", array, allow_pickle=True)
-    (store / "harm.pt").write_bytes(pickle.dumps(Harm()))
-    document = json.loads(paths[0].read_text())
-    document["data"][OTHER]["output"][0]["data_name"] = "harm.pt"
-    paths[0].write_text(json.dumps(document))
-    status, _ = run(*paths)
-    assert status == 3
-    assert not (tmp_path / "harm").exists()
-
-
-# --- output --------------------------------------------------------------------------------------------------------------
-
-
-def test_an_output_folder_that_is_a_file(ranks: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("")
-    for place in ("taken", "taken/below"):
-        status, (line,) = run(*ranks, "-o", place)
-        assert status == 2
-        assert line.startswith(f"opassay: error: cannot write {place}: ")
-        assert "-o" in line
-
-
-def test_an_output_folder_that_cannot_be_written(
-    ranks: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "locked").mkdir()
-
-    def refuse(self: Path, *_: Any, **__: Any) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-
-    monkeypatch.setattr(Path, "touch", refuse)  # a user without rights, whoever runs this test
-    status, (line,) = run(*ranks, "-o", "locked")
-    assert status == 2
-    assert line == "opassay: error: cannot write locked: no permission to write; choose a folder of your own with -o"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize(("option", "suffix"), [((), ".csv"), (("--xlsx",), ".xlsx"), (("--parquet",), ".parquet")])
-def test_a_full_disk(
-    option: tuple[str, ...], suffix: str, ranks: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is full while the second rank is written: that rank says so, and nothing half is left."""
-    from opassay.pipeline.report import files
-
-    real = files.WholeFile.__init__
-
-    def open_on_a_full_disk(self: files.WholeFile, path: Path) -> None:
-        real(self, path)
-        if "rank1" in path.name and path.suffix == suffix:
-            self.file.close()
-            self.temporary.unlink()
-            self.temporary.symlink_to("/dev/full")
-            self.file = open(self.temporary, "wb")  # noqa: SIM115
-
-    monkeypatch.setattr(files.WholeFile, "__init__", open_on_a_full_disk)
-    ignored: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(told.exc_value))
-    status, (line,) = run(*ranks, *option)
-    gc.collect()
-    assert ignored == []  # Python would print each of them with a traceback
-    assert status == 3
-    assert line.startswith("rank1 is not compared: cannot write ")
-    assert "the disk is full; free some space" in line
-    left = sorted(os.listdir("output"))
-    assert not [name for name in left if "rank1" in name or name.startswith(".")]
-    assert {name.split("_")[2] for name in left} == {"rank0", "rank2"}
-
-
-def test_a_disk_that_is_full_from_the_start_leaves_nothing(
-    ranks: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The header of the csv is the first thing written; a failure there removes the temporary file too."""
-    from opassay.pipeline.report import files
-
-    def refuse(self: files.WholeFile, data: bytes | memoryview) -> int:
-        raise files.output_error(self.path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    monkeypatch.setattr(files.WholeFile, "write", refuse)
-    status, lines = run(*ranks)
-    assert status == 2
-    assert len(lines) == 3
-    assert all("the disk is full" in line for line in lines)
-    assert os.listdir("output") == []
-
-
-# --- processes -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_two_workers_and_a_bad_rank(ranks: tuple[Path, Path], run: Run) -> None:
-    (ranks[0] / "rank1" / "dump.json").write_text("{")
-    status, lines = run(*ranks, workers=2)
-    assert status == 3
-    assert len(lines) == 1
-    assert lines[0].startswith("rank1 is not compared: ")
-    assert sorted(name.split("_")[2] for name in os.listdir("output")) == ["rank0", "rank2"]
-
-
-@pytest.mark.slow
-def test_a_rank_that_kills_its_worker_costs_that_rank_alone(
-    ranks: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from opassay.pipeline.run import compare as running
-
-    monkeypatch.setattr(running, "_in_worker", die_on_rank1)
-    status, lines = run(*ranks, workers=2)
-    assert status == 3
-    (line,) = lines
-    assert line.startswith("rank1 is not compared: the worker process died twice")
-    assert "--workers" in line
-    assert sorted(name.split("_")[2] for name in os.listdir("output")) == ["rank0", "rank2"]
-
-
-def die_on_rank1(task: Any) -> Any:
-    """What a worker does when memory is out."""
-    from opassay.pipeline.run.compare import compare_and_write
-    from opassay.pipeline.run.pool import Pool
-
-    if task.pair.label == "rank1":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return compare_and_write(task, Pool(1), None)
-
-
-def test_a_bug_of_ours_costs_one_rank_and_says_what_to_do(
-    ranks: tuple[Path, Path], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from opassay.pipeline.run import rank
-
-    real = rank.compare_pair
-
-    def fail(pair: Any, *more: Any, **options: Any) -> Any:
-        if pair.label == "rank1":
-            raise ZeroDivisionError("division\nby zero")
-        return real(pair, *more, **options)
-
-    monkeypatch.setattr(rank, "compare_pair", fail)
-    status, lines = run(*ranks)
-    assert status == 3
-    assert lines == [
-        "rank1 is not compared: unexpected ZeroDivisionError: division by zero; run with --verbose for the traceback"
-    ]
-    assert len(os.listdir("output")) == 2

@@ -65,8 +65,12 @@ def tensors(folder: Path) -> Sides:
     far[:4] *= 2
     nan[0] = moved[0] = math.nan
     moved[1], nan[2] = math.nan, math.inf
-    target = {"Torch.mul.0.forward": [base, far, nan], "Torch.add.0.forward": [base, base], "Torch.cat.0.forward": [base]}
-    golden = {
+    target: dict[str, list[Any]] = {
+        "Torch.mul.0.forward": [base, far, nan],
+        "Torch.add.0.forward": [base, base],
+        "Torch.cat.0.forward": [base],
+    }
+    golden: dict[str, list[Any]] = {
         "Torch.mul.0.forward": [base, base, moved],
         "Torch.add.0.forward": [base.astype(np.float64), base.reshape(2, 4)],
         "Torch.cat.0.forward": [base],

@@ -22,7 +22,7 @@ from opassay.pipeline.run.rank import RankReport
 
 from tests.dumps import call, scalar, tensor, tensor_call, write_dump
 
-few = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 numbers = st.one_of(
     st.floats(-1e3, 1e3, width=32),
@@ -43,7 +43,11 @@ leaves = st.one_of(
     st.builds(lambda n: {"type": "slice", "value": [n, None, None]}, st.integers(0, 3)),
     st.builds(lambda n: {"type": "torch.device", "value": f"npu:{n}"}, st.integers(0, 2)),
 )
-values = st.recursive(leaves, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("ab"), inner, max_size=2)), max_leaves=3)  # fmt: skip
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("ab"), inner, max_size=2)),
+    max_leaves=3,
+)
 records = st.builds(call, st.lists(values, max_size=2), st.lists(values, max_size=2))
 names = st.sampled_from(
     [f"Torch.{api}.{index}.{way}" for api in ("mul", "to", "_all_gather_base") for index in (0, 1) for way in ("forward", "backward")]
@@ -110,12 +114,13 @@ def test_swapping_the_sides_flips_the_differences(target: dict[str, Any], golden
         if there is None or back is None:
             assert there is back
             return
+        cells_of = [f"{stat}_{what}" for stat in ("max", "min", "mean", "norm") for what in ("diff", "diff_number")]
         keyed = [
-            report.rows.select(
-                pl.col(f"{side}_name").alias("name"), *[f"{stat}_{what}" for stat in ("max", "min", "mean", "norm") for what in ("diff", "diff_number")]
-            ).filter(pl.col("name") != "N/A", pl.col("max_diff") != "N/A")
+            report.rows.select(pl.col(f"{side}_name").alias("name"), *cells_of).filter(
+                pl.col("name") != "N/A", pl.col("max_diff") != "N/A"
+            )
             for side, report in (("target", there), ("golden", back))
-        ]  # fmt: skip
+        ]
         ours, theirs = (frame.sort("name") for frame in keyed)
         if ours["name"].n_unique() != ours.height:
             return  # names that stand for several rows (a dictionary key beside a list index)
@@ -134,7 +139,7 @@ def csv_bytes(report: RankReport, slice_rows: int, path: Path) -> bytes:
     return path.read_bytes()
 
 
-@settings(few, max_examples=12)
+@settings(few, max_examples=8)
 @given(dumps, dumps)
 def test_slices_of_any_size_give_the_same_bytes(target: dict[str, Any], golden: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, compared(target, golden) as report:
@@ -220,6 +225,11 @@ def test_tensors_pass_against_themselves_and_metrics_are_symmetric(pairs: list[t
             assert there[name].to_list() == back[name].to_list()
 
 
+def run(root: Path, out: Path, workers: str, *options: str) -> int:
+    words = ["-tp", str(root / "target"), "-gp", str(root / "golden"), "-o", str(out), "--workers", workers, "--quiet"]
+    return main(["compare", *words, *options])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [(), ("--io", "read"), ("--io", "map")], ids=" ".join)
 def test_workers_change_no_byte(option: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +251,7 @@ def test_workers_change_no_byte(option: tuple[str, ...], tmp_path: Path, monkeyp
     found = {}
     for workers in ("1", "2", "3"):
         out = tmp_path / f"out{workers}"
-        assert main(["compare", "-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"), "-o", str(out), "--workers", workers, "--quiet", *option]) == 0  # fmt: skip
+        assert run(tmp_path, out, workers, *option) == 0
         found[workers] = [path.read_bytes() for path in sorted(out.iterdir())]
     assert len(found["1"]) == 2
     assert found["1"] == found["2"] == found["3"]
@@ -262,7 +272,7 @@ def test_workers_change_no_byte_of_statistics(tmp_path: Path) -> None:
     found = []
     for workers in ("1", "2"):
         out = tmp_path / f"out{workers}"
-        main(["compare", "-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"), "-o", str(out), "--workers", workers, "--quiet"])  # fmt: skip
+        assert run(tmp_path, out, workers) == 0
         found.append([path.read_bytes() for path in sorted(out.iterdir())])
     assert len(found[0]) == 3
     assert found[0] == found[1]

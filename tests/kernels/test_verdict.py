@@ -31,7 +31,11 @@ def rule(name: str, result: Result, *, says: str | None = None, **more: Any) -> 
 
 def judged(rules: list[Rule], **columns: list[Any]) -> pl.DataFrame:
     height = len(next(iter(columns.values())))
-    plain: dict[str, list[Any]] = {"redundant": [False] * height, "placeholder": [False] * height, "text": ["t"] * height}
+    plain: dict[str, list[Any]] = {
+        "redundant": [False] * height,
+        "placeholder": [False] * height,
+        "text": ["t"] * height,
+    }
     plain["never"] = [False] * height
     table = [*rules, rule("never", Result.WARNING, always=True)]  # every table has rules of that kind
     return verdict.judge(pl.DataFrame({**plain, **columns}), table, DumpMode.MD5)
@@ -41,7 +45,12 @@ def test_severity_only_moves_upward_and_messages_keep_the_order_of_the_table() -
     rules = [rule("a", Result.ERROR, says="A"), rule("b", Result.WARNING, says="B")]
     found = judged(rules, a=[True, False, True, False], b=[True, True, False, False])
     assert found["result"].to_list() == [Result.ERROR, Result.WARNING, Result.ERROR, Result.PASS]
-    assert [json.loads(text) for text in found["message"]] == [["error: A", "warning: B"], ["warning: B"], ["error: A"], []]
+    assert [json.loads(text) for text in found["message"]] == [
+        ["error: A", "warning: B"],
+        ["warning: B"],
+        ["error: A"],
+        [],
+    ]
     assert found["message"][3] == "[]"
     assert not [name for name in found.columns if name.startswith("hit:")]
 
@@ -104,7 +113,7 @@ def test_a_position_is_where_numpy_has_it(shape: list[int], data: st.DataObject)
 
 
 def test_words() -> None:
-    assert pl.select(verdict.words(pl.Series([0, 1, 2], dtype=pl.UInt8))).to_series().to_list() == [
+    assert pl.select(verdict.words(pl.lit(pl.Series([0, 1, 2], dtype=pl.UInt8)))).to_series().to_list() == [
         "pass",
         "warning",
         "error",
@@ -134,7 +143,9 @@ def test_the_worst_element_is_named(tmp_path: Path) -> None:
 
 
 def test_ranking_puts_what_cannot_be_measured_first() -> None:
-    frame = pl.DataFrame({"thousandth": [0.2, None, float("nan"), 0.9], "norm_relative_number": [0.1, None, float("nan"), 3.0]})
+    frame = pl.DataFrame(
+        {"thousandth": [0.2, None, float("nan"), 0.9], "norm_relative_number": [0.1, None, float("nan"), 3.0]}
+    )
     tensor_mode, statistics = (
         frame.select(verdict.worst_first(mode)).to_series().to_list() for mode in (DumpMode.TENSOR, DumpMode.STATISTICS)
     )

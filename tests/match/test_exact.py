@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from opassay.schemas.dump_rows import OPS, ROWS, DumpTable
 from opassay.schemas.pair_rows import PAIR_ROWS
 from opassay.schemas.vocab import MatchKind, RowKind, Section, StatKind
 
-from tests.dumps import tensor, write_dump
+from tests.dumps import scalar, tensor, write_dump
 
 Ops = Sequence[tuple[str, Sequence[str]]]
 
@@ -104,8 +104,9 @@ def test_duplicates_meet_kth_with_kth() -> None:
 
 
 def test_a_name_that_occurs_twice_keeps_the_last_record_and_says_so(tmp_path: Path) -> None:
-    path = write_dump(tmp_path, {"Torch.a.0.forward": {"output": [tensor(stats=(2, 0, 1, 2))]}, "Torch.b.0.forward": {}})
-    path.write_text(path.read_text().replace("Torch.b.0.forward", "Torch.a.0.forward").replace('"Torch.a.0.forward": {}', '"Torch.a.0.forward": {"output": [{"type": "int", "value": 7}]}'))  # fmt: skip
+    twice = {"Torch.a.0.forward": {"output": [tensor()]}, "Torch.b.0.forward": {"output": [scalar(7)]}}
+    path = write_dump(tmp_path, twice)
+    path.write_text(path.read_text().replace("Torch.b.0.forward", "Torch.a.0.forward"))
     side = read_dump(path)
     assert side.ops["name"].to_list() == ["Torch.a.0.forward"]
     assert side.rows["kind"].to_list() == [RowKind.SCALAR]
@@ -188,7 +189,13 @@ def test_slots_do_not_run_over_into_names() -> None:
 
 
 def test_parts_of_names() -> None:
-    names = ["Torch.mul.3.forward", "Tensor.__add__.0.backward", "Module.a.b.Linear.forward.2", "x.0.debug", "a.b.parameters_grad.1"]
+    names = [
+        "Torch.mul.3.forward",
+        "Tensor.__add__.0.backward",
+        "Module.a.b.Linear.forward.2",
+        "x.0.debug",
+        "a.b.parameters_grad.1",
+    ]
     found = pl.DataFrame({"name": names}).select(*parts(pl.col("name")), api_name(pl.col("name")).alias("api")).rows()
     assert found == [
         ("Torch.mul", "forward", "3", "mul"),
@@ -214,11 +221,14 @@ random_ops = st.dictionaries(api_names, held_slots, max_size=8).map(lambda held:
 @given(random_ops, random_ops)
 def test_every_row_of_either_side_stands_there_once(target: Ops, golden: Ops) -> None:
     shown, found = met(target, golden)
-    count: Mapping[str, int] = {side: sum(len(held) for _, held in listed) for side, listed in (("target", target), ("golden", golden))}  # fmt: skip
+    count = {
+        "target": sum(len(held) for _, held in target),
+        "golden": sum(len(held) for _, held in golden),
+    }
     for side in ("target", "golden"):
         assert sorted(found.rows[f"{side}_row"].drop_nulls()) == list(range(count[side]))
     ours = found.rows["target_row"].to_list()
-    tail = [row for row in found.rows["golden_row"].to_list()[count["target"] :]]
+    tail = found.rows["golden_row"].to_list()[count["target"] :]
     assert ours[: count["target"]] == list(range(count["target"]))
     assert tail == sorted(tail)
     assert (None, None) not in shown

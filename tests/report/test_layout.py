@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,14 @@ def compare(folder: Path, target: dict[str, Any], golden: dict[str, Any], **head
 
 
 def test_headers_are_the_documents() -> None:
-    metrics = ["Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandth Err Ratio"]
+    metrics = [
+        "Cosine",
+        "EucDist",
+        "MaxAbsErr",
+        "MaxRelativeErr",
+        "One Thousandth Err Ratio",
+        "Five Thousandth Err Ratio",
+    ]
     relative = ["MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr"]
     diffs = ["Max diff", "Min diff", "Mean diff", "L2norm diff"]
     wanted: dict[DumpMode, Callable[[list[str]], list[str]]] = {
@@ -130,7 +138,7 @@ def test_stacks_stand_on_the_first_row_of_each_record(tmp_path: Path) -> None:
     lines = ["File a.py, line 1, in f, \n x = 1", "File b.py, line 2, in g, \n y"]
     for side, content in (("target", data), ("golden", extra)):
         write_dump(tmp_path / side, content)
-    stack = '{"0": [["%s"], ["File a.py, line 1, in f, \\n x = 1", "File b.py, line 2, in g, \\n y"]]}' % OP
+    stack = json.dumps({"0": [[OP], lines]})
     (tmp_path / "target" / "stack.json").write_text(stack)
     report = opassay.compare(tmp_path / "target" / "dump.json", tmp_path / "golden" / "dump.json")
     assert report.rows["stack"].to_list() == [str(lines), *["N/A"] * 5]

@@ -75,7 +75,7 @@ def test_tensor_against_statistics_is_compared_on_statistics(flip: bool, tmp_pat
 @pytest.mark.parametrize("flip", [False, True])
 def test_md5_against_xor_is_refused_with_the_reason(flip: bool, tmp_path: Path) -> None:
     pair = both(tmp_path, *((XOR, MD5_ONLY) if flip else (MD5_ONLY, XOR)))
-    with pytest.raises(UsageError, match="xor.*summary_mode") as caught:
+    with pytest.raises(UsageError, match=r"xor.*summary_mode") as caught:
         choose_mode(*pair)
     assert "md5" in str(caught.value)
 
@@ -83,7 +83,7 @@ def test_md5_against_xor_is_refused_with_the_reason(flip: bool, tmp_path: Path) 
 @pytest.mark.parametrize("flip", [False, True])
 def test_nothing_in_common(flip: bool, tmp_path: Path) -> None:
     pair = both(tmp_path, *((PLAIN, XOR) if flip else (XOR, PLAIN)))
-    with pytest.raises(NothingToCompare, match="no kind of data in common.*same task and summary_mode"):
+    with pytest.raises(NothingToCompare, match=r"no kind of data in common.*same task and summary_mode"):
         choose_mode(*pair)
 
 
@@ -91,7 +91,7 @@ def test_nothing_in_common(flip: bool, tmp_path: Path) -> None:
 def test_tasks_without_data_are_refused(task: str, tmp_path: Path) -> None:
     target, golden = dump(tmp_path / "target", PLAIN, task=task), dump(tmp_path / "golden", PLAIN)
     for side, pair in (("target", (target, golden)), ("golden", (golden, target))):
-        with pytest.raises(NothingToCompare, match=f"{side} .*{task}.*dump with task tensor or statistics") as caught:
+        with pytest.raises(NothingToCompare, match=rf"{side} .*{task}.*dump with task tensor or statistics") as caught:
             choose_mode(*pair)
         assert str(target.path) in str(caught.value)
 
@@ -119,7 +119,7 @@ def test_frameworks(tmp_path: Path) -> None:
     assert note is not None
     assert "golden" in note
     assert "taken as pytorch" in note
-    with pytest.raises(UsageError, match="target .*'mindspore'; compare takes pytorch"):
+    with pytest.raises(UsageError, match=r"target .*'mindspore'; compare takes pytorch"):
         check_framework(dump(tmp_path / "ms", PLAIN, framework="mindspore"), "target")
 
 

@@ -83,7 +83,7 @@ def test_the_only_steps_meet_whatever_their_numbers(tmp_path: Path) -> None:
 def test_several_steps_against_one_step_is_refused(tmp_path: Path) -> None:
     target = tree(tmp_path / "t", "step0/rank0/dump.json", "step1/rank0/dump.json")
     golden = tree(tmp_path / "g", "rank0/dump.json")
-    with pytest.raises(UsageError, match="step0, step1.*name one step") as caught:
+    with pytest.raises(UsageError, match=r"step0, step1.*name one step") as caught:
         planned(target, golden)
     assert str(target) in str(caught.value)
     assert str(golden) in str(caught.value)
@@ -155,7 +155,7 @@ def test_a_lone_rank_folder_meets_the_only_rank_of_a_step(tmp_path: Path) -> Non
     plan = planned(target / "rank3", golden)
     assert labels(plan) == [("rank3", "rank3")]
     tree(golden, "rank4/dump.json")
-    with pytest.raises(UsageError, match="2 ranks.*name one rank"):
+    with pytest.raises(UsageError, match=r"2 ranks.*name one rank"):
         planned(target / "rank3", golden)
 
 
@@ -168,7 +168,7 @@ def test_ranks_of_other_numbers_meet_where_the_user_names_them(sides: tuple[Path
 def test_a_file_against_a_folder_is_refused(sides: tuple[Path, Path], file_side: int) -> None:
     paths = [side / "step0" / "rank0" for side in sides]
     paths[file_side] = paths[file_side] / "dump.json"
-    with pytest.raises(UsageError, match="is a file and .* is a folder; give two files or two folders") as caught:
+    with pytest.raises(UsageError, match=r"is a file and .* is a folder; give two files or two folders") as caught:
         planned(*paths)
     assert all(str(path) in str(caught.value) for path in paths)
 
