@@ -23,7 +23,14 @@ def tensor(
 ) -> dict[str, Any]:
     """A tensor leaf with its four statistics (max, min, mean, norm)."""
     named = dict(zip(("Max", "Min", "Mean", "Norm"), stats, strict=True))
-    return {"type": "torch.Tensor", "dtype": dtype, "shape": list(shape), **named, "requires_grad": requires_grad, **more}
+    return {
+        "type": "torch.Tensor",
+        "dtype": dtype,
+        "shape": list(shape),
+        **named,
+        "requires_grad": requires_grad,
+        **more,
+    }
 
 
 def scalar(value: Any) -> dict[str, Any]:

@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     OpassayError
         If nothing could even be begun.
     """
-    os.environ.setdefault("POLARS_MAX_THREADS", str(min(usable_cores(), _TABLE_THREADS)))  # read when polars is imported
+    os.environ.setdefault(
+        "POLARS_MAX_THREADS", str(min(usable_cores(), _TABLE_THREADS))
+    )  # read when polars is imported
     verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
     logs.setup(verbosity)
     options = options_of(arguments)

@@ -71,10 +71,11 @@ class ParquetWriter:
         import polars as pl
 
         try:
-            if self._spills:
-                rows = pl.scan_ipc(self._spills)
-            else:
-                rows = pl.LazyFrame(schema=dict.fromkeys(self.columns, pl.String))
+            rows = (
+                pl.scan_ipc(self._spills)
+                if self._spills
+                else pl.LazyFrame(schema=dict.fromkeys(self.columns, pl.String))
+            )
             rows.sink_parquet(
                 self._whole.temporary,
                 compression="zstd",

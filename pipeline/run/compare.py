@@ -153,9 +153,8 @@ def _in_worker(task: _RankTask) -> RankOutcome:
 
 def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> RankOutcome:
     """Compare one pair and write its reports; an error becomes part of the outcome, never an exception."""
-    from polars.exceptions import PanicException  # what polars raises when it fails inside; no Exception
-
     from opassay.pipeline.run.rank import compare_pair
+    from polars.exceptions import PanicException  # what polars raises when it fails inside; no Exception
 
     outcome = RankOutcome(task.pair)
     try:

@@ -30,7 +30,13 @@ R = TypeVar("R")
 
 PRELOAD: Final = ("opassay.pipeline.measure.warm",)
 _PR_SET_PDEATHSIG: Final = 1
-_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
+_ONE_THREAD: Final = (
+    "OPENBLAS_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,9 @@ def test_what_cannot_be_measured_says_so(tmp_path: Path) -> None:
 
 def test_empty_tensors_are_equal_without_a_file(tmp_path: Path) -> None:
     hollow = tensor(shape=(0, 3), stats=(None,) * 4)
-    paths = [write_dump(tmp_path / side, {OP: call([hollow], [hollow])}, task="tensor") for side in ("target", "golden")]
+    paths = [
+        write_dump(tmp_path / side, {OP: call([hollow], [hollow])}, task="tensor") for side in ("target", "golden")
+    ]
     for side in ("target", "golden"):
         (tmp_path / side / "dump_tensor_data").mkdir()
     assert set(opassay.compare(*paths).rows["result"]) == {"pass"}
