@@ -38,7 +38,7 @@ bench: $(DEV) ## measure speed and memory (BENCH_SCALE=small|full, BENCH_RIVAL=p
 	$(BIN)/python -m benchmarks
 
 golden: $(DEV) ## rewrite the expected reports under tests; read the diff before you commit it
-	OPASSAY_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -m "" -k golden
+	OPASSAY_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -m "" tests/test_golden.py tests/report/test_console.py
 
 clean: ## remove what the targets made, but for .venv
 	rm -rf build/bench build/bench.jsonl build/numba dist output
