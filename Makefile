@@ -9,7 +9,6 @@ DEV := $(VENV)/.dev-ready
 EXAMPLE := examples/two_ranks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export NUMBA_CACHE_DIR ?= $(CURDIR)/build/numba
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast check bench golden clean
@@ -41,7 +40,7 @@ golden: $(DEV) ## rewrite the expected reports under tests; read the diff before
 	OPASSAY_REWRITE_GOLDEN=1 $(BIN)/python -m pytest -m "" tests/test_golden.py tests/report/test_console.py
 
 clean: ## remove what the targets made, but for .venv
-	rm -rf build/bench build/bench.jsonl build/numba dist output
+	rm -rf build/bench build/bench.jsonl dist output
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

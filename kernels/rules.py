@@ -54,6 +54,8 @@ class Rule:
         Off for APIs whose inputs are placeholders.
     always : bool
         Holds for redundant APIs too: it says that a row was not compared.
+    formal : bool
+        Speaks of how a value is declared, not of its numbers: such rows point at no fault of an op by themselves.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Rule:
     ours: bool = False
     uses_inputs: bool = False
     always: bool = False
+    formal: bool = False
 
     def fires(self) -> pl.Expr:
         """The condition with the exemptions of the op, never null."""
@@ -140,7 +143,7 @@ _CHANGED_TENSOR = (
 )
 _PLAIN_VALUE = col("is_scalar") & col("value_differs")
 _ARGUMENT_KINDS = [int(k) for k in (RowKind.SIZE, RowKind.SLICE, RowKind.ELLIPSIS, RowKind.GROUP, RowKind.PEER)]
-_RATIOS = phrase("One Thousandth Err Ratio {} at this output, at least {} at the inputs", short(col("thousandth")), short(col("worst_input")))  # fmt: skip
+_RATIOS = phrase("{} of this output's elements are within a thousandth of golden (One Thousandth Err Ratio), of the inputs' at least {}", percent(col("thousandth")), percent(col("worst_input")))  # fmt: skip
 _WORST_STAT = phrase(
     "max {} against {}, min {} against {}, mean {} against {}",
     *[col(f"{side}_{stat}_text") for stat in ("max", "min", "mean") for side in ("target", "golden")],
@@ -153,7 +156,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=pl.when(col("target_kind").is_null()).then(pl.lit("no matching NPU value")).otherwise(pl.lit("no matching Bench value")),
         condition="the row exists on one side only",
         why="an op, an argument or an output that the other run does not have; nothing was compared",
-        source="decisions 2 and 3; M2 of the document in md5 mode",
+        source="opassay: what was not compared is never a pass; msprobe documents it for checksums",
     ),
     Rule(
         name="not-measured", result=Result.WARNING, modes=frozenset({TENSOR}), on="every row", always=True,
@@ -161,7 +164,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("not compared: {}", col("reason").fill_null("no tensor file recorded")),
         condition="the tensors of a pair could not be compared: no file recorded, missing, unreadable, or shapes that cannot meet",
         why="the dump is damaged or was written without this tensor; the row says nothing about the numbers",
-        source="decision 2",
+        source="opassay: what was not compared is never a pass",
     ),
     Rule(
         name="kinds-differ", result=Result.WARNING, modes=_NUMBERS, on="every row", always=True,
@@ -169,7 +172,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=pl.lit("not compared: one side holds a tensor, the other does not"),
         condition="a tensor on one side, a scalar or None on the other",
         why="the op was called with another kind of argument",
-        source="decision 2",
+        source="opassay: what was not compared is never a pass",
     ),
     Rule(
         name="statistic-missing", result=Result.WARNING, modes=frozenset({STATS}), on="every row", always=True,
@@ -179,7 +182,7 @@ RULES: Final[tuple[Rule, ...]] = (
         .otherwise(pl.lit("not fully compared: a statistic is missing on one side")),
         condition="a statistic that one side lacks, or none on either side for a tensor that has elements",
         why="the dump tool writes no statistics for this dtype, or the dumps were made with other settings",
-        source="decision 2",
+        source="opassay: what was not compared is never a pass",
     ),
     Rule(
         name="checksum-missing", result=Result.WARNING, modes=frozenset({MD5}), on="every row", always=True,
@@ -187,7 +190,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=pl.lit("not compared: no checksum on one or both sides"),
         condition="a paired value without a checksum",
         why="the dump tool could not compute it; equal placeholders prove nothing",
-        source="M2 of the document; decision 2",
+        source="msprobe documents it (checksum missing)",
     ),
     Rule(
         name="nan-or-inf", result=Result.ERROR, modes=_NUMBERS, on="every row",
@@ -195,7 +198,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("nan or inf differ in max/min: NPU {}; Bench {}", _edges("target"), _edges("golden")),
         condition="max or min of one side is nan, inf or -inf where the other side's are not of the same kind and sign",
         why="the numbers left the finite range on one side; the first such output names the op",
-        source="R1 of the document; decision 2",
+        source="msprobe documents it for nan or inf on the NPU side; opassay holds both sides and the kind of value to it",
     ),
     Rule(
         name="nan-or-inf-positions", result=Result.ERROR, modes=frozenset({TENSOR}), on="every row",
@@ -203,7 +206,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("nan or inf at other positions: {} places with nan on one side only, {} with an infinity that the other side does not share", col("nan_mismatch"), col("inf_mismatch")),
         condition="a nan on one side only, an infinity against a finite number or against the other infinity, at any element",
         why="the two sides overflow or become undefined at different elements",
-        source="decisions 2 and 20",
+        source="opassay: nan and inf are compared by position",
     ),
     Rule(
         name="ratio-collapse", result=Result.ERROR, modes=frozenset({TENSOR}), on="outputs", uses_inputs=True,
@@ -211,7 +214,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=_RATIOS,
         condition="One Thousandth Err Ratio > 0.9 on every input and < 0.6 on this output",
         why="the op itself, not what it was fed, is the likely cause",
-        source="R2 of the document (threshold 0.6); decisions 4 and 18",
+        source="msprobe documents it (limits 0.9 and 0.6)",
     ),
     Rule(
         name="ratio-rounding", result=Result.WARNING, modes=frozenset({TENSOR}), on="outputs", uses_inputs=True,
@@ -219,7 +222,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("{}; every difference is within rounding of the dtype", _RATIOS),
         condition="as ratio-collapse, but every element that differs is at most one unit in the last place of the coarser dtype away, or at most eps times the root mean square of golden",
         why="the dtype cannot hold a thousandth (a bfloat16 step is 0.4 to 0.8 %); --strict makes it an error",
-        source="decision 18",
+        source="opassay: rounding is no fault",
     ),
     Rule(
         name="norm-error", result=Result.ERROR, modes=frozenset({STATS}), on="outputs", uses_inputs=True,
@@ -227,15 +230,15 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("NormRelativeErr {} at this output, at most {} at the inputs", percent(_NORM), percent(col("worst_input"))),
         condition="NormRelativeErr < 10 % on every input and > 50 % on this output",
         why="the op itself, not what it was fed, is the likely cause",
-        source="R3 of the document",
+        source="msprobe documents it (limits 10 % and 50 %)",
     ),
     Rule(
-        name="requires-grad", result=Result.ERROR, modes=_NUMBERS, on="every row",
+        name="requires-grad", result=Result.ERROR, modes=_NUMBERS, on="every row", formal=True,
         when=col("paired") & (col("target_requires_grad") != col("golden_requires_grad")),
         says=phrase("Requires_grad differs: NPU {}, Bench {}", col("target_requires_grad_text"), col("golden_requires_grad_text")),
         condition="Requires_grad differs",
         why="a frozen parameter, a detached tensor or another autograd mode",
-        source="R4 of the document",
+        source="msprobe documents it",
     ),
     Rule(
         name="scalar", result=Result.ERROR, modes=_NUMBERS, on="inputs, debug saves",
@@ -243,23 +246,23 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("scalar argument differs: NPU {}, Bench {}", col("target_value"), col("golden_value")),
         condition="a scalar argument (int, float, bool, str) has another value; device texts excepted",
         why="the op was called with other arguments",
-        source="R5 of the document",
+        source="msprobe documents it",
     ),
     Rule(
-        name="dtype", result=Result.ERROR, modes=_NUMBERS, on="every row",
+        name="dtype", result=Result.ERROR, modes=_NUMBERS, on="every row", formal=True,
         when=col("paired") & (col("target_dtype") != col("golden_dtype")),
         says=phrase("dtype differs: NPU {}, Bench {}", col("target_dtype").replace("", "None"), col("golden_dtype").replace("", "None")),
         condition="dtype differs",
         why="another precision setting, autocast or an implicit conversion",
-        source="R6 of the document; decision 7",
+        source="msprobe documents it",
     ),
     Rule(
-        name="shape", result=Result.ERROR, modes=_NUMBERS, on="every row",
+        name="shape", result=Result.ERROR, modes=_NUMBERS, on="every row", formal=True,
         when=col("paired") & (col("target_shape") != col("golden_shape")),
         says=phrase("shape differs: NPU {}, Bench {}", col("target_shape").replace("", "None"), col("golden_shape").replace("", "None")),
         condition="shape differs",
         why="other data, padding or parallel layout; metrics are given where shapes agree after dropping dimensions of length 1",
-        source="R7 of the document",
+        source="msprobe documents it",
     ),
     Rule(
         name="norm-growth", result=Result.WARNING, modes=frozenset({STATS}), on="outputs", uses_inputs=True,
@@ -268,7 +271,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("NormRelativeErr {} at this output is more than ten times the {} at the inputs", percent(_NORM), percent(col("worst_input"))),
         condition="NormRelativeErr of this output is more than ten times the largest of the inputs and above 0.1 %; above 10 % where the inputs are equal",
         why="the op amplifies a small difference of its inputs",
-        source="W1 of the document, with a floor (compare.md 9.3, recommendation d)",
+        source="msprobe documents it; the floor of 0.1 % is opassay's, below it both errors are rounding",
     ),
     Rule(
         name="cosine-drop", result=Result.WARNING, modes=frozenset({TENSOR}), on="outputs", uses_inputs=True,
@@ -277,7 +280,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("Cosine {} at this output, at least {} at the inputs", short(col("cosine")), short(col("worst_cosine").fill_null(1.0))),
         condition="Cosine > 0.9 on every input and lower by more than 0.1 on this output",
         why="the direction of the result changes within the op",
-        source="W2 of the document",
+        source="msprobe documents it",
     ),
     Rule(
         name="checksum", result=Result.ERROR, modes=frozenset({MD5}), on="every row",
@@ -285,15 +288,15 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("checksum differs: NPU {}, Bench {}", col("target_md5"), col("golden_md5")),
         condition="both sides have a checksum and they differ",
         why="the values are not the same bit by bit",
-        source="M1 of the document",
+        source="msprobe documents it",
     ),
     Rule(
         name="own-statistics", result=Result.WARNING, modes=frozenset({STATS}), on="outputs", ours=True, uses_inputs=True,
         when=col("is_output") & _BOTH_TENSORS & (col("worst_scaled_input") <= 0.1) & (col("scaled") >= STANDS_OUT),
         says=phrase("opassay rule own-statistics: {}, while the inputs agree", _WORST_STAT),
-        condition="inputs agree within 10 % in every statistic; max, min or mean of this output differs by more than 50 % of max(|golden|, norm / sqrt(elements))",
+        condition="inputs agree within 10 % in every statistic; max, min or mean of this output differs by 50 % or more of max(|golden|, norm / sqrt(elements))",
         why="what the norm alone cannot see: a flipped sign, a shifted range, an overflowed norm",
-        source="decision 19a",
+        source="opassay",
     ),
     Rule(
         name="no-inputs-statistics", result=Result.WARNING, modes=frozenset({STATS}), on="rows without an input side", ours=True,
@@ -301,7 +304,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("opassay rule no-inputs: NormRelativeErr {}, {}", col("norm_relative"), _WORST_STAT),
         condition="parameter gradients and debug saves: NormRelativeErr > 50 %, or max, min or mean off as in own-statistics",
         why="a gradient or a hand-placed save has no inputs to be judged by; the difference stands for itself",
-        source="decision 19b",
+        source="opassay",
     ),
     Rule(
         name="no-inputs-tensor", result=Result.WARNING, modes=frozenset({TENSOR}), on="rows without an input side", ours=True,
@@ -309,7 +312,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("opassay rule no-inputs: One Thousandth Err Ratio {}, MaxAbsErr {}, MaxRelativeErr {}", short(col("thousandth")), short(col("error_max")), short(col("relative_max"))),
         condition="parameter gradients and debug saves: One Thousandth Err Ratio < 0.6 or Cosine < 0.9",
         why="a gradient or a hand-placed save has no inputs to be judged by; the difference stands for itself",
-        source="decision 19b",
+        source="opassay",
     ),
     Rule(
         name="local-fault", result=Result.WARNING, modes=frozenset({TENSOR}), on="outputs", ours=True, uses_inputs=True,
@@ -318,7 +321,7 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("opassay rule local-fault: largest error {} exceeds 10 % of the largest golden value {}, while the inputs agree", short(col("error_max")), short(col("golden_abs_max"))),
         condition="One Thousandth Err Ratio > 0.9 on every input, and the worst element's error exceeds 10 % of max|golden|",
         why="few elements are far off: a wrong head, a padding row, an index error that averages hide",
-        source="decision 19c",
+        source="opassay",
     ),
     Rule(
         name="value-changed", result=Result.WARNING, modes=_NUMBERS, on="every row", ours=True, uses_inputs=True,
@@ -329,7 +332,7 @@ RULES: Final[tuple[Rule, ...]] = (
         .otherwise(phrase("opassay rule value-changed: NPU {}, Bench {}", col("target_value"), col("golden_value"))),
         condition="a slice, size, group, rank or ellipsis argument differs; or a bool or integer output, or an output that is no tensor, differs while the inputs are equal",
         why="another branch, index or group was taken",
-        source="decision 19d",
+        source="opassay",
     ),
 )  # fmt: skip
 """In the order in which messages stand in a cell."""

@@ -60,7 +60,7 @@ def _cosine(sums: PairSums) -> float:
         return 1.0
     if sums.target_sq == 0.0 or sums.golden_sq == 0.0:
         return math.nan
-    if not all(map(math.isfinite, (sums.dot, sums.target_sq, sums.golden_sq))):
+    if not (math.isfinite(sums.dot) and math.isfinite(sums.target_sq) and math.isfinite(sums.golden_sq)):
         return math.nan
     dot, dot_exponent = math.frexp(sums.dot)
     target, target_exponent = math.frexp(sums.target_sq)
@@ -132,6 +132,7 @@ TENSOR_METRICS: Final = (
     ),
 )
 
+_READERS: Final = tuple(metric.read for metric in TENSOR_METRICS)
 _NOTHING: Final = TensorMetrics(None, None, None, None, None, None)
 _EQUAL: Final = TensorMetrics(1.0, 0.0, 0.0, 0.0, 1.0, 1.0)
 
@@ -156,4 +157,4 @@ def read_out(sums: PairSums) -> TensorMetrics:
         if not sums.nan_mismatch and not sums.inf_mismatch:
             return _EQUAL
         return TensorMetrics(math.nan, _euclidean(sums), _error_max(sums), math.nan, math.nan, math.nan)
-    return TensorMetrics(*(metric.read(sums) for metric in TENSOR_METRICS))
+    return TensorMetrics(*[read(sums) for read in _READERS])

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import polars as pl
 from opassay.kernels.phrases import phrase
-from opassay.kernels.rules import Rule
-from opassay.kernels.stat_metrics import float_text
+from opassay.kernels.rules import Rule, short
 from opassay.schemas.vocab import DumpMode, Result
 
 NOTHING_SAID = "[]"
@@ -33,7 +32,8 @@ def judge(frame: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> pl.Data
     polars.DataFrame
         ``result`` is ``vocab.Result`` as UInt8; ``message`` a JSON array of texts, each beginning ``error: ``, ``warning: `` or
         ``note: ``, in ASCII; ``compared`` is false where the row was not (fully) compared; ``uncompared`` names the first rule
-        that says so, else null.
+        that says so, else null; ``telling`` is true where a rule about the numbers fired, not only one about how they are
+        declared.
     """
     hits = frame.lazy().with_columns([rule.fires().alias(_hit(rule)) for rule in rules])
     severities = [pl.when(pl.col(_hit(rule))).then(int(rule.result)).otherwise(0) for rule in rules]
@@ -41,6 +41,7 @@ def judge(frame: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> pl.Data
     hits = hits.with_columns(
         result=pl.max_horizontal(severities).cast(pl.UInt8),
         uncompared=pl.coalesce([pl.when(pl.col(_hit(rule))).then(pl.lit(rule.name)) for rule in lost]),
+        telling=pl.any_horizontal([pl.col(_hit(rule)) for rule in rules if not (rule.formal or rule.always)]),
         notable=_notes(mode)[0],
     ).with_columns(compared=pl.col("uncompared").is_null())
     judged = hits.collect()
@@ -70,8 +71,8 @@ def _notes(mode: DumpMode) -> tuple[pl.Expr, list[pl.Expr]]:
         phrase(
             "note: largest difference at {}: NPU {}, Bench {}",
             pl.col("worst_position"),
-            float_text(pl.col("worst_target")),
-            float_text(pl.col("worst_golden")),
+            short(pl.col("worst_target")),
+            short(pl.col("worst_golden")),
         )
     )
     return (equal_nan + equal_inf) > 0, [worst, left_out]
@@ -83,7 +84,9 @@ def _messages(speaking: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> 
         places = [position(*pair) for pair in zip(speaking["target_shape"], speaking["worst_index"], strict=True)]
         speaking = speaking.with_columns(worst_position=pl.Series(places, dtype=pl.String))
     texts = [
-        pl.when(pl.col(_hit(rule))).then(phrase(f"{rule.result.word}: {{}}", rule.says.fill_null(rule.condition)))
+        pl.when(pl.col(_hit(rule))).then(
+            phrase(f"{rule.result.word}: {{}} [{rule.name}]", rule.says.fill_null(rule.condition))
+        )
         for rule in rules
     ] + _notes(mode)[1]
     escaped = [
@@ -117,15 +120,6 @@ def position(shape: str | None, flat: int | None) -> str | None:
 def _ascii(text: str) -> str:
     """The same JSON array in ASCII, control characters escaped."""
     return json.dumps(json.loads(text, strict=False))
-
-
-def worst_first(mode: DumpMode) -> pl.Expr:
-    """How bad a row is within its Result, for ranking: larger is worse."""
-    if mode is DumpMode.TENSOR:
-        return (1 - pl.col("thousandth")).fill_nan(2.0).fill_null(0.0)
-    if mode is DumpMode.STATISTICS:
-        return pl.col("norm_relative_number").fill_nan(float("inf")).fill_null(0.0)
-    return pl.col("result").cast(pl.Float64)
 
 
 def words(result: pl.Expr) -> pl.Expr:

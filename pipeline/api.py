@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opassay.pipeline.run.rank import RankReport
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CompareReport:
     """What ``compare`` found, as tables.
 
@@ -42,6 +42,10 @@ class CompareReport:
     failed: dict[str, str]
     options: CompareOptions
     _tallies: dict[str, Tally] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{self.count(word)} {word}" for word in ("pass", "warning", "error"))
+        return f"<CompareReport of {len(self.ranks)} pairs of dumps: {counts}; {len(self.failed)} not compared>"
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -69,7 +73,7 @@ class CompareReport:
             if name not in self._tallies:
                 tally = report.tally()
                 for judged in report.judged():
-                    tally.add(judged, report.mode)
+                    tally.add(judged)
                 self._tallies[name] = tally
             yield name, self._tallies[name]
 

@@ -71,7 +71,7 @@ def compared(target: Mapping[str, Any], golden: Mapping[str, Any]) -> Iterator[R
 def adds_up(report: RankReport) -> None:
     tally = report.tally()
     for judged in report.judged():
-        tally.add(judged, report.mode)
+        tally.add(judged)
     assert tally.target_rows == tally.matched + tally.target_only
     assert tally.golden_rows == tally.matched + tally.golden_only
     assert tally.matched == sum(tally.compared.values()) + sum(tally.uncompared.values())

@@ -14,6 +14,7 @@ from opassay.pipeline.report import console
 from opassay.pipeline.report.files import make_folder, timestamp
 from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes, usable_cores
 from opassay.pipeline.run.compare import RankOutcome, run_plan
+from opassay.pipeline.run.device import check_device
 from opassay.pipeline.run.plan import Plan, make_plan
 from opassay.pipeline.run.pool import Pool
 from opassay.pipeline.watch import logs
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
     logs.setup(verbosity)
     options = options_of(arguments)
+    check_device(options.device)
     budget = Budget(options.memory_bytes, options.workers)
     plan = make_plan(open_tree(options.target, "target"), open_tree(options.golden, "golden"))
     make_folder(options.output)
@@ -68,9 +70,19 @@ def run(arguments: argparse.Namespace) -> int:
         peak = sampler.peak_tree_bytes()
     status = 130 if interrupted else exit_status(outcomes, plan, options)
     summary = _summary(outcomes, plan, time.monotonic() - started, peak, budget, status)
-    if not arguments.quiet or status not in (0, 1):
+    if arguments.quiet:
+        _tell_results(outcomes)
+    else:
         console.show(summary)
     return status
+
+
+def _tell_results(outcomes: Sequence[RankOutcome]) -> None:
+    """One line a report on stdout: what a job log needs and no more."""
+    for outcome in outcomes:
+        if outcome.tally is not None:
+            counts = ", ".join(f"{outcome.tally.results[word.word]} {word.word}" for word in reversed(Result))
+            print(f"{outcome.pair.name}: {counts}: {' '.join(map(str, outcome.files))}")
 
 
 def options_of(arguments: argparse.Namespace) -> CompareOptions:
@@ -101,7 +113,7 @@ def options_of(arguments: argparse.Namespace) -> CompareOptions:
 
 def exit_status(outcomes: Sequence[RankOutcome], plan: Plan, options: CompareOptions) -> int:
     """Decision 11: 2 nothing compared, 1 ``--fail-on`` met, 3 a part could not be read, else 0."""
-    compared = [outcome for outcome in outcomes if outcome.tally is not None]
+    compared = [outcome for outcome in outcomes if outcome.tally is not None and outcome.tally.matched]
     if not compared:
         return 2
     if options.fail_on is not None:
@@ -128,6 +140,10 @@ def _announce(plan: Plan, options: CompareOptions, budget: Budget) -> None:
 def _report(outcome: RankOutcome) -> None:
     for line in outcome.problems:
         LOGGER.warning("%s: %s", outcome.pair.name, line)
+    if outcome.tally is not None and not outcome.tally.matched:
+        LOGGER.error(
+            "%s: no row of the target has a partner in the golden dump; nothing was compared", outcome.pair.name
+        )
     if outcome.error:
         LOGGER.error("%s is not compared: %s", outcome.pair.name, outcome.error)
         return
@@ -148,7 +164,7 @@ def _summary(
     return replace(
         merged,
         elapsed_s=elapsed_s,
-        problems=(*plan.lost, *merged.problems),
+        problems=(*plan.lost, *plan.notes, *merged.problems),
         peak_bytes=peak,
         budget_bytes=budget.memory_bytes,
         workers=budget.workers,
@@ -161,9 +177,11 @@ def _part(outcome: RankOutcome) -> console.Summary:
     tally = outcome.tally
     if tally is None:
         return console.Summary(outcome.pair.name, problems=tuple(problems))
-    number = outcome.pair.label.removeprefix("rank")
-    rank = int(number) if number.isdigit() else None
-    worst = [console.WorstOp(one.row, one.result, one.told, rank=rank) for one in tally.worst]
+    where = outcome.pair.name if outcome.pair.label else None
+    worst = [
+        console.WorstOp(one.row, one.result, one.told, rank=where, order=one.order, source=one.source)
+        for one in tally.worst
+    ]
     return console.Summary(
         outcome.pair.name,
         target_rows=tally.target_rows,

@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _find(name: str) -> Rule:
     by_name = {rule.name: rule for rule in RULES}
+    name = name.removeprefix("opassay rule ").strip("[] ")
     if name in by_name:
         return by_name[name]
     near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.4)

@@ -222,9 +222,7 @@ class _OpenPair:
         """The stored arrays of one segment, window by window."""
         start = segment * SEGMENT
         stop = min(start + SEGMENT, self.target.size)
-        window_bytes = self.place.window_bytes if self.place.mapped else min(self.place.window_bytes, READ_WINDOW)
-        width = max(self.target.dtype.width, self.golden.dtype.width)
-        step = max(BLOCK, window_bytes // width // BLOCK * BLOCK)
+        step = self._window_elements()
         for at in range(start, stop, step):
             count = min(step, stop - at)
             yield self.target.read(at, count, _TARGET_BUFFER), self.golden.read(at, count, _GOLDEN_BUFFER)
@@ -232,6 +230,10 @@ class _OpenPair:
     def sums(self, segment: int, scales: tuple[int, int, int] | None) -> PairSums:
         """The sums of one segment."""
         one_pass = self._pass(scales)
+        size = self.target.size
+        if size <= min(SEGMENT, self._window_elements()):  # most pairs of a dump
+            one_pass.feed(self.target.read(0, size, _TARGET_BUFFER), self.golden.read(0, size, _GOLDEN_BUFFER))
+            return one_pass.result()
         for target, golden in self.windows(segment):
             one_pass.feed(target, golden)
         return one_pass.result()
@@ -244,6 +246,12 @@ class _OpenPair:
             for segment in segments
             for target, golden in self.windows(segment)
         )
+
+    def _window_elements(self) -> int:
+        """Elements of one window; whole blocks."""
+        window_bytes = self.place.window_bytes if self.place.mapped else min(self.place.window_bytes, READ_WINDOW)
+        width = max(self.target.dtype.width, self.golden.dtype.width)
+        return max(BLOCK, window_bytes // width // BLOCK * BLOCK)
 
     def _pass(self, scales: tuple[int, int, int] | None) -> PairPass:
         if self.place.device == "cpu" or scales is not None:
@@ -277,7 +285,7 @@ def measure_shard(shard: Shard) -> list[Row]:
     list of Row
         One for each pair, in order.
     """
-    return [_guarded(job, lambda job=job: _whole(shard.place, job)) for job in shard.jobs]  # type: ignore[misc]
+    return [_guarded(job, _whole, shard.place, job) for job in shard.jobs]
 
 
 def probe_pair(shard: Shard) -> list[Row] | Header:
@@ -378,10 +386,10 @@ def _unfit(target: TensorFile, golden: TensorFile) -> tuple[MetricState, str | N
     return MetricState.SHAPE, f"shapes in the files differ: {list(target.shape)} against {list(golden.shape)}"
 
 
-def _guarded(job: MeasureJob, work: Callable[[], Any]) -> Any:
+def _guarded(job: MeasureJob, work: Callable[..., Any], *given: Any) -> Any:
     """Run the work of one pair; whatever goes wrong becomes its row."""
     try:
-        return work()
+        return work(*given)
     except TensorMissing as error:
         return metric_row(job.pair, MetricState.FILE_MISSING, str(error))
     except TensorUnreadable as error:

@@ -25,14 +25,16 @@ from opassay.pipeline.read.tensor_layout import (
     file_name,
     shown,
 )
+from opassay.pipeline.read.torch_alike import known_layout
 from opassay.pipeline.read.torch_fallback import load_by_torch
 from opassay.pipeline.read.torch_zip import LEGACY_MAGIC, ZIP_MAGIC, parse_legacy, parse_zip
-from opassay.schemas.dtypes import DType
+from opassay.schemas.dtypes import BY_NAME, DType
 
 __all__ = ["PageBuffer", "TensorFile", "TensorMissing", "TensorUnreadable", "choose_io", "open_tensor", "tensor_path"]
 
 HEAD_BYTES: Final = 1 << 16  # read at once when a file is opened; the whole of a small file
 _GATHER: Final = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8", 16: "<c16"}  # types that move an element's bits as they are
+_STORAGE_TYPES: Final = {row.storage: np.dtype(row.storage) for row in BY_NAME.values()}
 _NETWORK: Final = (
     "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "fuse", "9p", "gluster", "afs", "pvfs", "orangefs", "dpc",
     "virtiofs",
@@ -82,7 +84,7 @@ class TensorFile:
         self.nbytes: int = self.size * layout.dtype.width
         self._path = path
         self._layout = layout
-        self._storage = np.dtype(layout.dtype.storage)
+        self._storage = _STORAGE_TYPES[layout.dtype.storage]
         self._descriptor = descriptor
         self._file_size = file_size
         self._head: bytes | None = head if len(head) >= file_size else None
@@ -273,10 +275,15 @@ def _open(descriptor: int, path: str, suffix: str, mapped: bool) -> TensorFile:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise TensorUnreadable(f"{file_name(path)}: {kind}, not a tensor file")
-    if status.st_size == 0:
+    if not status.st_size:
         raise TensorUnreadable(f"{file_name(path)}: empty (0 bytes); copy or dump it again")
-    head = os.pread(descriptor, min(HEAD_BYTES, status.st_size), 0)
-    source = Source(descriptor, path, status.st_size, head)
+    size = status.st_size
+    head = os.pread(descriptor, min(HEAD_BYTES, size), 0)
+    if len(head) == size and suffix != ".npy":
+        known = known_layout(head)
+        if known is not None:
+            return TensorFile(path, known, descriptor, size, head, mapped)
+    source = Source(descriptor, path, size, head)
     if suffix == ".npy":
         return TensorFile(path, parse_numpy(source), descriptor, source.size, head, mapped)
     try:

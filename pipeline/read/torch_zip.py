@@ -13,14 +13,13 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
+from opassay.pipeline.read import torch_alike
 from opassay.pipeline.read.tensor_layout import Layout, Source, TensorUnreadable, Unusual, lay_out
 from opassay.schemas.dtypes import BY_NAME, DType, parse_dtype
 
 ZIP_MAGIC: Final = b"PK\x03\x04"
 LEGACY_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_MAX_DIRECTORY: Final = (
-    64 << 20
-)  # bytes of zip directory or pickle that a file with one tensor could have at the very most
+_MAX_DIRECTORY: Final = 64 << 20  # bytes of directory or pickle that a file with one tensor could have at the most
 _END: Final = struct.Struct("<4s4H2LH")
 _END64: Final = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64: Final = struct.Struct("<4sLQL")
@@ -348,9 +347,12 @@ def parse_zip(source: Source) -> Layout:
             _KNOWN[text] = view
     storage, dtype, shape, strides, first = view
     swapped = False
+    seen = [(pickled[0], pickled[0])]
     order = _member(directory, prefix + b"byteorder")
     if order is not None:
-        mark = source.at(_data_start(source, order), order[1])
+        at = _data_start(source, order)
+        mark = source.at(at, order[1])
+        seen.append((order[0], at + order[1]))
         if mark not in (b"little", b"big"):
             raise source.refuse("damaged: its byte order is neither little nor big")
         swapped = mark == b"big"
@@ -359,7 +361,12 @@ def parse_zip(source: Source) -> Layout:
         if 0 in shape:
             return lay_out(source, dtype, shape, strides, 0, 0, 0, swapped)
         raise source.refuse(f"damaged: its storage {storage.key[:40]!r} is not in the archive")
-    return lay_out(source, dtype, shape, strides, _data_start(source, member), first, member[1] // dtype.width, swapped)
+    data = _data_start(source, member)
+    layout = lay_out(source, dtype, shape, strides, data, first, member[1] // dtype.width, swapped)
+    if len(source.head) >= source.size:
+        seen.append((member[0], member[0]))
+        torch_alike.learn(source.head, name, (start, start + length), storage.key, seen, layout)
+    return layout
 
 
 # --- the older container ------------------------------------------------------------------------------------------

@@ -45,7 +45,11 @@ class WorstOp:
     figure : str
         The number that decided, ready to print.
     rank : int, str or None
-        A rank's number, or the name of its folder; None where there is one device only.
+        A rank's number, or a name such as ``step1/rank0``; None where there is one device only.
+    order : int
+        For merging: smaller is shown first.
+    source : str
+        Where in the user's code it was called, "" where not known.
     """
 
     name: str
@@ -53,6 +57,8 @@ class WorstOp:
     message: str = ""
     figure: str = ""
     rank: int | str | None = None
+    order: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,9 @@ def merge(summaries: Iterable[Summary], *, title: str | None = None, elapsed_s: 
     reasons: Counter[str] = Counter()
     for summary in every:
         reasons.update(summary.not_compared)
-    worst = sorted((op for summary in every for op in summary.worst), key=lambda op: _SEVERITY.get(op.result, 3))
+    worst = sorted(
+        (op for summary in every for op in summary.worst), key=lambda op: (op.order, _SEVERITY.get(op.result, 3))
+    )
     return Summary(
         title=every[0].title if title is None else title,
         target_rows=sum(s.target_rows for s in every),
@@ -265,10 +273,14 @@ def _parts(summary: Summary, dot: str) -> list[RenderableType]:
     if not summary.adds_up:
         blocks[0].append(Text("these sums do not add up: please report it, with the log", style="bold red"))
     if summary.worst:
-        left = len(summary.worst) - WORST_SHOWN
-        blocks.append([Text("look first at", style="bold"), _worst(summary.worst[:WORST_SHOWN])])
-        if left > 0:
-            blocks[-1].append(Text(f"  and {left:,} more in the files", style="dim"))
+        first = summary.worst[:WORST_SHOWN]
+        rows = summary.errors + summary.warnings
+        heading = Text("look first at", style="bold")
+        if rows > len(first):
+            heading.append(
+                f"  ({len(first)} ops, as they were executed; {rows:,} rows are error or warning)", style="not bold dim"
+            )
+        blocks.append([heading, _worst(first)])
     for title, lines, shown in (
         ("worth knowing", summary.problems, PROBLEMS_SHOWN),
         ("files", tuple(map(str, summary.files)), FILES_SHOWN),
@@ -332,6 +344,8 @@ def _worst(ops: tuple[WorstOp, ...]) -> Table:
             reason.append("  " if op.figure else "").append(one_line(op.message), style="not bold dim")
         if reason:
             grid.add_row("", *([""] if ranked else []), reason)
+        if op.source:
+            grid.add_row("", *([""] if ranked else []), Text(f"at {one_line(op.source)}", style="dim italic"))
     return grid
 
 
@@ -357,7 +371,7 @@ def _footer(summary: Summary, dot: str) -> str:
         budget = f" of {size_text(summary.budget_bytes)}" if summary.budget_bytes else ""
         words.append(f"peak memory {size_text(summary.peak_bytes)}{budget}")
     words.append(f"{summary.workers} worker{'' if summary.workers == 1 else 's'}")
-    words.append(f"exit status {summary.exit_status}")
+    words.append(f"exit {summary.exit_status}")
     return f" {dot} ".join(words)
 
 
@@ -380,7 +394,10 @@ def _in_ascii(summary: Summary) -> Summary:
         title=plain(summary.title),
         not_compared={plain(reason): count for reason, count in summary.not_compared.items()},
         worst=tuple(
-            replace(op, name=plain(op.name), message=plain(op.message), figure=plain(op.figure)) for op in summary.worst
+            replace(
+                op, name=plain(op.name), message=plain(op.message), figure=plain(op.figure), source=plain(op.source)
+            )
+            for op in summary.worst
         ),
         problems=tuple(map(plain, summary.problems)),
         files=tuple(Path(plain(str(path))) for path in summary.files),

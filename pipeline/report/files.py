@@ -29,7 +29,7 @@ _REASONS: Final = {
     errno.EACCES: ("no permission to write", "choose a folder of your own with -o"),
     errno.EPERM: ("no permission to write", "choose a folder of your own with -o"),
     errno.EROFS: ("the file system is read-only", "choose another folder with -o"),
-    errno.ENOENT: ("the folder does not exist any more", "run again, or choose another folder with -o"),
+    errno.ENOENT: ("a folder of the path does not exist and cannot be made", "choose another folder with -o"),
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "choose another folder with -o"),
     errno.EEXIST: ("a file stands where a folder is needed", "choose another folder with -o"),
     errno.EISDIR: ("a folder of that name is in the way", "remove it or choose another folder with -o"),

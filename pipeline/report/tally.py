@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import polars as pl
-from opassay.kernels import verdict
-from opassay.schemas.vocab import DumpMode, Result
+from opassay.schemas.vocab import Result
 
 WORST = 5
+_MORE_THAN_ROWS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +29,18 @@ class WorstOp:
         ``error`` or ``warning``.
     message : str
         Its messages, a JSON array.
-    badness : float
-        For ranking within a result; larger is worse.
-    place : int
-        Row number in the report, counted from 0.
+    order : int
+        Place in the panel: rules about numbers before formal differences, errors before warnings, then order of execution.
+    source : str
+        Innermost line of the user's own code in the op's call stack, "" where it is not known.
     """
 
     op: str
     row: str
     result: str
     message: str
-    badness: float
-    place: int
+    order: int
+    source: str = ""
 
     @property
     def told(self) -> str:
@@ -66,7 +68,7 @@ class Tally:
     results : Counter
         Result word -> rows of the report, compared or not.
     worst : list of WorstOp
-        At most ``WORST`` ops, worst first.
+        At most ``WORST`` ops, those to look at first in front.
     """
 
     target_rows: int = 0
@@ -81,7 +83,7 @@ class Tally:
     results: Counter[str] = field(default_factory=Counter)
     worst: list[WorstOp] = field(default_factory=list)
 
-    def add(self, judged: pl.DataFrame, mode: DumpMode) -> None:
+    def add(self, judged: pl.DataFrame) -> None:
         """Count one slice of judged rows."""
         place = sum(self.results.values())
         target, golden = judged["target_row"].is_not_null(), judged["golden_row"].is_not_null()
@@ -96,15 +98,17 @@ class Tally:
                 self.compared[word] += rows
             elif paired:
                 self.uncompared[reason] += rows
-        self._rank(judged, mode, place)
+        self._rank(judged, place)
 
-    def _rank(self, judged: pl.DataFrame, mode: DumpMode, place: int) -> None:
-        speaking = (
+    def _rank(self, judged: pl.DataFrame, place: int) -> None:
+        formal = (~pl.col("telling")).cast(pl.Int64)
+        kind = formal * 2 + (pl.col("result") == Result.WARNING).cast(pl.Int64)
+        found = (
             judged.lazy()
             .with_row_index("place", offset=place)
-            .filter(pl.col("result") == Result.ERROR)
-            .with_columns(badness=verdict.worst_first(mode))
-            .sort("badness", "place", descending=[True, False])
+            .filter((pl.col("result") == Result.ERROR) | ((pl.col("result") == Result.WARNING) & pl.col("telling")))
+            .with_columns(order=kind * _MORE_THAN_ROWS + pl.col("place").cast(pl.Int64))
+            .sort("order")
             .unique("group", keep="first", maintain_order=True)
             .head(WORST)
             .select(
@@ -112,13 +116,33 @@ class Tally:
                 pl.coalesce("target_name", "golden_name"),
                 "result",
                 "message",
-                "badness",
-                "place",
+                "order",
             )
             .collect()
         )
-        found = [
-            WorstOp(op, row, Result(result).word, text, bad, at)
-            for op, row, result, text, bad, at in speaking.iter_rows()
+        worst = [
+            WorstOp(op, row, Result(result).word, text, order) for op, row, result, text, order in found.iter_rows()
         ]
-        self.worst = sorted([*self.worst, *found], key=lambda one: (-one.badness, one.place))[:WORST]
+        known = {one.op for one in self.worst}
+        self.worst = sorted([*self.worst, *(one for one in worst if one.op not in known)], key=lambda one: one.order)[
+            :WORST
+        ]
+
+    def locate(self, stacks: Callable[[Sequence[str]], list[str | None]]) -> None:
+        """Fill in where in the user's code the worst ops were called, from the call stacks by record name."""
+        texts = stacks([one.op for one in self.worst])
+        self.worst = [replace(one, source=_own_line(text)) for one, text in zip(self.worst, texts, strict=True)]
+
+
+def _own_line(stack: str | None) -> str:
+    """``train.py, line 41, loss = model(batch)`` of a printed stack: its first line that is not of an installed package."""
+    try:
+        lines = [line for line in ast.literal_eval(stack or "[]") if isinstance(line, str)]
+    except (ValueError, SyntaxError):
+        return ""
+    own = [line for line in lines if "site-packages" not in line and "dist-packages" not in line]
+    if not own:
+        return ""
+    place, _, code = own[0].partition(" \n ")
+    parts = place.strip().removeprefix("File ").rstrip(",").split(", in ")[0]
+    return f"{parts}: {' '.join(code.split())}" if code else parts

@@ -56,7 +56,7 @@ class Budget:
         if fitting < 1:
             need = FLOOR_BYTES + WORKER_BYTES
             raise BudgetError(
-                f"a run needs at least {need} bytes ({need >> 20}M) and the budget has {limit}; "
+                f"a run needs at least {need >> 20}M of memory and the budget is {limit >> 20}M; "
                 f"raise it with --memory {need >> 20}M"
             )
         note = self.note

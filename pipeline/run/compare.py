@@ -186,6 +186,7 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
     OutputError
         If a file cannot be written; nothing is left under a final name.
     """
+    import polars as pl
     from opassay.pipeline.report import open_writers
     from opassay.pipeline.report.files import make_folder
     from opassay.pipeline.report.tensor_log import log_rows
@@ -195,8 +196,12 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
     tally = report.tally()
     with open_writers(folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp) as writers:
         for judged in report.judged():
-            tally.add(judged, report.mode)
+            tally.add(judged)
             shown = report.cells(judged, typed=typed)
+            if options.parquet:
+                shown = shown.with_columns(
+                    step=pl.lit(report.pair.step, dtype=pl.UInt32), rank=pl.lit(report.pair.label)
+                )
             if options.tensor_log and report.mode is DumpMode.TENSOR:
                 log_rows(judged, shown)
             for writer in writers:
@@ -209,6 +214,8 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
             for path in files:  # one format without the other would pass for the whole report
                 path.unlink(missing_ok=True)
             raise
+    if report.stacks is not None:
+        tally.locate(report.stacks.text_for)
     return tally, files
 
 

@@ -35,7 +35,7 @@ class RankPair:
     def name(self) -> str:
         """How messages and the log call this pair."""
         step = "" if self.step is None else f"step{self.step}/"
-        return f"{step}{self.label}" if self.label else str(self.target)
+        return f"{step}{self.label}" if self.label else f"{self.target.parent.name}/{self.target.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ def test_severity_only_moves_upward_and_messages_keep_the_order_of_the_table() -
     found = judged(rules, a=[True, False, True, False], b=[True, True, False, False])
     assert found["result"].to_list() == [Result.ERROR, Result.WARNING, Result.ERROR, Result.PASS]
     assert [json.loads(text) for text in found["message"]] == [
-        ["error: A", "warning: B"],
-        ["warning: B"],
-        ["error: A"],
+        ["error: A [a]", "warning: B [b]"],
+        ["warning: B [b]"],
+        ["error: A [a]"],
         [],
     ]
     assert found["message"][3] == "[]"
@@ -61,7 +61,7 @@ def test_a_condition_that_cannot_be_told_is_none() -> None:
 
 def test_a_message_without_its_figures_falls_back_to_the_condition() -> None:
     found = judged([rule("a", Result.ERROR)], a=[True], text=[None])
-    assert json.loads(found["message"][0]) == ["error: a is so"]
+    assert json.loads(found["message"][0]) == ["error: a is so [a]"]
 
 
 def test_exempt_ops_and_rules_that_hold_for_them_too() -> None:
@@ -73,9 +73,9 @@ def test_exempt_ops_and_rules_that_hold_for_them_too() -> None:
     every = [True] * 3
     found = judged(rules, a=every, b=every, c=every, redundant=[True, False, False], placeholder=[False, True, False])
     assert [json.loads(text) for text in found["message"]] == [
-        ["warning: C"],
-        ["error: t", "warning: C"],
-        ["error: t", "warning: t", "warning: C"],
+        ["warning: C [c]"],
+        ["error: t [a]", "warning: C [c]"],
+        ["error: t [a]", "warning: t [b]", "warning: C [c]"],
     ]
 
 
@@ -91,7 +91,7 @@ def test_what_was_not_compared_is_named_by_the_first_rule_that_says_so() -> None
 def test_any_text_becomes_json_in_ascii(texts: list[str]) -> None:
     found = judged([rule("a", Result.ERROR)], a=[True] * len(texts), text=texts)
     for cell, text in zip(found["message"], texts, strict=True):
-        assert json.loads(cell) == [f"error: {text}"]
+        assert json.loads(cell) == [f"error: {text} [a]"]
         assert cell.isascii()
         assert cell.isprintable()
 
@@ -125,7 +125,7 @@ def test_messages_of_a_comparison_name_the_figures(tmp_path: Path) -> None:
     sides = [{OP: call([scalar(text), tensor()], [tensor()])} for text in (odd, "x")]
     rows = opassay.compare(*[write_dump(tmp_path / name, side) for name, side in zip("tg", sides, strict=True)]).rows
     (told,) = json.loads(rows["message"][0])
-    assert told == f"error: scalar argument differs: NPU {odd}, Bench x"
+    assert told == f"error: scalar argument differs: NPU {odd}, Bench x [scalar]"
     assert rows["message"][0].isascii()
 
 
@@ -140,14 +140,3 @@ def test_the_worst_element_is_named(tmp_path: Path) -> None:
     told = json.loads(opassay.compare(*paths).rows["message"][1])
     assert "note: largest difference at [1, 0]: NPU 4.0, Bench 1.0" in told
     assert [text.split(":")[0] for text in told] == ["warning", "warning", "note"]
-
-
-def test_ranking_puts_what_cannot_be_measured_first() -> None:
-    frame = pl.DataFrame(
-        {"thousandth": [0.2, None, float("nan"), 0.9], "norm_relative_number": [0.1, None, float("nan"), 3.0]}
-    )
-    tensor_mode, statistics = (
-        frame.select(verdict.worst_first(mode)).to_series().to_list() for mode in (DumpMode.TENSOR, DumpMode.STATISTICS)
-    )
-    assert sorted(range(4), key=lambda place: -tensor_mode[place]) == [2, 0, 3, 1]
-    assert sorted(range(4), key=lambda place: -statistics[place]) == [2, 3, 0, 1]

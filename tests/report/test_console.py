@@ -105,7 +105,7 @@ def test_long_lists_are_counted_not_shown() -> None:
         SUMMARY, worst=SUMMARY.worst * 10, problems=("p",) * 2_000, files=tuple(Path(f"f{n}.csv") for n in range(64))
     )
     text = render(many)
-    assert "and 12 more in the files" in text
+    assert "(8 ops, as they were executed; " in text
     assert "and 1,995 more" in text
     assert "and 52 more" in text
     assert len(text.splitlines()) < 60

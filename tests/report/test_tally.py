@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def counted(report: CompareReport, slice_rows: int) -> Tally:
     rank = report.ranks[0]
     tally = rank.tally()
     for judged in rank.judging.slices(slice_rows):
-        tally.add(judged, rank.mode)
+        tally.add(judged)
     return tally
 
 
@@ -77,12 +78,38 @@ def test_the_worst_ops_come_first_and_each_once(report: CompareReport) -> None:
     assert len(tally.worst) == WORST
     assert len({one.op for one in tally.worst}) == WORST
     assert {one.result for one in tally.worst} == {"error"}
-    badness = [one.badness for one in tally.worst]
-    assert badness == sorted(badness, reverse=True)
-    assert tally.worst[0].op == "Torch.off.9.forward"
-    assert tally.worst[0].row == "Torch.off.9.forward.output.1"
+    names = report.rows["target_name"].to_list()
+    places = [names.index(one.row) for one in tally.worst]
+    assert places == sorted(places)  # as they were executed
+    assert tally.worst[0].row == report.rows.filter(report.rows["result"] == "error")["target_name"][0]
     assert "NormRelativeErr" in tally.worst[0].told
-    assert report.rows["target_name"][tally.worst[0].place] == tally.worst[0].row
+
+
+def test_rules_about_numbers_stand_before_formal_differences(tmp_path: Path) -> None:
+    good, other, bad = tensor(), tensor(dtype="torch.bfloat16"), tensor(stats=(9.0, -9.0, 0.0, 20.0))
+    target = {"Torch.a.0.forward": call([good], [other]), "Torch.b.0.forward": call([good], [bad])}
+    golden = {op: call([good], [good]) for op in target}
+    found = opassay.compare(write_dump(tmp_path / "t", target), write_dump(tmp_path / "g", golden))
+    ((_, tally),) = found.tallies()
+    assert [one.op for one in tally.worst] == ["Torch.b.0.forward", "Torch.a.0.forward"]
+
+
+def test_worst_ops_are_found_in_the_users_code(tmp_path: Path) -> None:
+    lines = [
+        "File site-packages/torch/nn/linear.py, line 1, in forward, \n x",
+        "File train.py, line 41, in step, \n y = op(x)",
+    ]
+    target, golden = (
+        write_dump(tmp_path / side, {"Torch.a.0.forward": call([tensor()], [tensor(stats=stats)])})
+        for side, stats in (("t", (9.0, -9.0, 0.0, 20.0)), ("g", (1.0, -1.0, 0.0, 2.0)))
+    )
+    (tmp_path / "t" / "stack.json").write_text(json.dumps({"0": [["Torch.a.0.forward"], lines]}))
+    report = opassay.compare(target, golden)
+    ((_, tally),) = report.tallies()
+    stacks = report.ranks[0].stacks
+    assert stacks is not None
+    tally.locate(stacks.text_for)
+    assert [one.source for one in tally.worst] == ["train.py, line 41: y = op(x)"]
 
 
 def test_an_error_in_a_row_that_was_not_fully_compared_counts_as_error(tmp_path: Path) -> None:

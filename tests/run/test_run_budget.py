@@ -52,7 +52,7 @@ def test_workers_give_way_before_the_run_is_refused() -> None:
     assert tight.note is not None
     assert "3 workers in place of 8" in tight.note
     assert "--memory" in tight.note
-    with pytest.raises(BudgetError, match=r"331350016 bytes .* has 1048576; raise it with --memory 316M"):
+    with pytest.raises(BudgetError, match=r"at least 316M of memory and the budget is 1M; raise it with --memory 316M"):
         Budget(1 << 20, 1)
     with pytest.raises(UsageError):
         Budget(-1, 1)
