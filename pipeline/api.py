@@ -134,7 +134,7 @@ def compare(
     strict : bool
         No rounding allowance in the thousandth rule.
     document_rules : bool
-        Only the rules of the governing document, none of ours.
+        Only the rules that msprobe documents, none of ours.
     workers : int
         Processes that measure tensors; 1 measures in this process, 0 takes one a core.
     memory : str or int

@@ -49,7 +49,7 @@ COMPARE: Final = (
            settings={"action": "store_true", "dest": "csv_safe"}),
     Option(("--strict",), "no rounding allowance: the thousandth rule gives error even within one step of the dtype", VERDICTS,
            settings={"action": "store_true"}),
-    Option(("--document-rules",), "only the rules of the governing document, none of opassay's own", VERDICTS,
+    Option(("--document-rules",), "only the rules that msprobe documents, none of opassay's own", VERDICTS,
            settings={"action": "store_true", "dest": "document_rules"}),
     Option(("--fail-on",), "exit status 1 if a row is at least this", VERDICTS,
            settings={"choices": ("warning", "error"), "dest": "fail_on"}),
