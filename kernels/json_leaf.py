@@ -243,7 +243,9 @@ def read_leaf(m: Any, at: Any, end: Any, ascii_only: Any, section: Any, path_len
         shape = text_code(m, m.store + SHAPE_TEXT, 0, shape_length, T_SHAPE)
         done = put_texts(m, row, dtype, shape, text_code(m, text, 0, 0, T_TEXT))
         return at if done == 0 else done
-    if seen >= _BIT_FIRST_STAT or value_last - value_first > MAX_TEXT or is_rank_slot(m.store + PATH, path_length):
+    if not seen & _BIT_VALUE or seen >= _BIT_FIRST_STAT or value_last - value_first > MAX_TEXT:
+        return SURPRISE
+    if is_rank_slot(m.store + PATH, path_length):
         return SURPRISE
     put_word(m.grid, row * GRID_COLUMNS + GRAD, -1)
     put_word(m.grid, row * GRID_COLUMNS + MD5, -1)

@@ -9,6 +9,10 @@ _DIRECTED = (
     r"^(?:(?P<api>.*)\.(?P<api_index>[^.]+)\.(?P<api_way>forward|backward)"
     r"|(?P<module>.*)\.(?P<module_way>forward|backward)\.(?P<module_index>[^.]+))$"
 )
+WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
+"""Parts that wrappers (FSDP, torch.compile, activation checkpointing) put into module paths; they hold no numbers of their own."""
+
+_WRAPPED = rf"(?:{'|'.join(WRAPPERS)})\."
 _OLD_GRADIENT = r"\.parameters_grad$"
 
 
@@ -37,6 +41,11 @@ def parts(name: pl.Expr) -> list[pl.Expr]:
 def gradient_layout(name: pl.Expr) -> pl.Expr:
     """Names with the old layout of parameter gradients brought to the numbered one (decision 21)."""
     return name.str.replace(_OLD_GRADIENT, ".parameters_grad.0")
+
+
+def unwrapped(name: pl.Expr) -> pl.Expr:
+    """Module names without the parts that wrappers put into them."""
+    return name.str.replace_all(_WRAPPED, "")
 
 
 def api_name(name: pl.Expr) -> pl.Expr:

@@ -6,7 +6,6 @@ only moves upward: error beats warning beats pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,40 +93,57 @@ def percent(fraction: pl.Expr) -> pl.Expr:
     )
 
 
-def _has(side: str, what: str) -> pl.Expr:
-    edges = [col(f"{side}_max_number"), col(f"{side}_min_number")]
-    tests: Mapping[str, list[pl.Expr]] = {
-        "nan": [edge.is_nan() for edge in edges],
-        "inf": [edge == float("inf") for edge in edges],
-        "-inf": [edge == float("-inf") for edge in edges],
-    }
-    return pl.any_horizontal([test.fill_null(False) for test in tests[what]])
+_KINDS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
-_KINDS: Final = ("nan", "inf", "-inf")
+def _is(cell: pl.Expr, kind: str) -> pl.Expr:
+    """Whether a number is nan, inf or -inf; never null."""
+    return (cell.is_nan() if kind == "nan" else cell == _KINDS[kind]).fill_null(False)
+
+
+def _has(side: str, kind: str) -> pl.Expr:
+    return pl.any_horizontal([_is(col(f"{side}_{edge}_number"), kind) for edge in ("max", "min")])
+
+
 _TARGET_NONFINITE = pl.any_horizontal([_has("target", kind) for kind in _KINDS])
-_KINDS_DIFFER = pl.any_horizontal([_has("target", kind) != _has("golden", kind) for kind in _KINDS])
+_BOTH_NUMBERS = {
+    stat: col(f"target_{stat}_number").is_not_null() & col(f"golden_{stat}_number").is_not_null()
+    for stat in ("mean", "norm")
+}
+_KINDS_DIFFER = pl.any_horizontal(
+    [_has("target", kind) != _has("golden", kind) for kind in _KINDS]
+    + [
+        both & (_is(col(f"target_{stat}_number"), kind) != _is(col(f"golden_{stat}_number"), kind))
+        for stat, both in _BOTH_NUMBERS.items()
+        for kind in _KINDS
+    ]
+)
 
 
 def _edges(side: str) -> pl.Expr:
-    return phrase("max {}, min {}", col(f"{side}_max_text").fill_null("N/A"), col(f"{side}_min_text").fill_null("N/A"))
+    cells = [
+        pl.coalesce(short(col(f"{side}_{stat}_number")), col(f"{side}_{stat}_text"), pl.lit("N/A"))
+        for stat in ("max", "min", "mean", "norm")
+    ]
+    return phrase("max {}, min {}, mean {}, norm {}", *cells)
 
 
 _BOTH_TENSORS = (col("target_kind") == RowKind.TENSOR) & (col("golden_kind") == RowKind.TENSOR)
 _ONE_TENSOR = col("paired") & ((col("target_kind") == RowKind.TENSOR) != (col("golden_kind") == RowKind.TENSOR))
 _CLASS_SCALAR = col("target_dtype").str.contains("class") & col("golden_dtype").str.contains("class") & (col("target_shape") == "[]") & (col("golden_shape") == "[]")  # fmt: skip
 _STATS: Final = ("max", "min", "mean", "norm")
-_EMPTY_BOTH = (col("target_elements") == 0) & (col("golden_elements") == 0)
+_EMPTY_BOTH = ((col("target_elements") == 0) & (col("golden_elements") == 0)).fill_null(False)
 
 
-def _none(side: str) -> list[pl.Expr]:
-    return [col(f"{side}_{stat}_kind") == StatKind.NONE for stat in _STATS]
+def _holds(side: str, stat: str) -> pl.Expr:
+    """What a statistic cell of a tensor holds: 0 nothing that can be compared, 1 a boolean, 2 a number."""
+    kind = col(f"{side}_{stat}_kind")
+    number = col(f"{side}_{stat}_number").is_not_null()
+    return pl.when(kind == StatKind.BOOL).then(1).when(number).then(2).otherwise(0)
 
 
-_ONE_SIDE_LACKS = pl.any_horizontal(
-    [mine != theirs for mine, theirs in zip(_none("target"), _none("golden"), strict=True)]
-)
-_BOTH_LACK_ALL = pl.all_horizontal(_none("target") + _none("golden"))
+_ONE_SIDE_LACKS = pl.any_horizontal([_holds("target", stat) != _holds("golden", stat) for stat in _STATS])
+_BOTH_LACK_ALL = pl.all_horizontal([_holds(side, stat) == 0 for side in ("target", "golden") for stat in _STATS])
 _NOT_MEASURED = col("state").is_in(
     [int(s) for s in (MetricState.NO_FILE_RECORDED, MetricState.FILE_MISSING, MetricState.UNREADABLE, MetricState.SHAPE, MetricState.WORKER_LOST)]
 )  # fmt: skip
@@ -160,7 +176,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         name="not-measured", result=Result.WARNING, modes=frozenset({TENSOR}), on="every row", always=True,
-        when=_BOTH_TENSORS & _NOT_MEASURED,
+        when=_BOTH_TENSORS & (_NOT_MEASURED | col("state").is_null()),
         says=phrase("not compared: {}", col("reason").fill_null("no tensor file recorded")),
         condition="the tensors of a pair could not be compared: no file recorded, missing, unreadable, or shapes that cannot meet",
         why="the dump is damaged or was written without this tensor; the row says nothing about the numbers",
@@ -195,8 +211,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="nan-or-inf", result=Result.ERROR, modes=_NUMBERS, on="every row",
         when=((col("paired") & _KINDS_DIFFER) | (~col("paired") & _TARGET_NONFINITE)) & ~(col("is_input") & col("placeholder")),
-        says=phrase("nan or inf differ in max/min: NPU {}; Bench {}", _edges("target"), _edges("golden")),
-        condition="max or min of one side is nan, inf or -inf where the other side's are not of the same kind and sign",
+        says=phrase("nan or inf differ: NPU {}; Bench {}", _edges("target"), _edges("golden")),
+        condition="a statistic of one side is nan, inf or -inf where the other side's is not of the same kind and sign (max and min together, mean and norm each for themselves)",
         why="the numbers left the finite range on one side; the first such output names the op",
         source="msprobe documents it for nan or inf on the NPU side; opassay holds both sides and the kind of value to it",
     ),

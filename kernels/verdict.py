@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 from opassay.kernels.phrases import phrase
 from opassay.kernels.rules import Rule, short
-from opassay.schemas.vocab import DumpMode, Result
+from opassay.schemas.vocab import DumpMode, MatchKind, Result
 
 NOTHING_SAID = "[]"
 
@@ -61,8 +61,10 @@ def _hit(rule: Rule) -> str:
 
 def _notes(mode: DumpMode) -> tuple[pl.Expr, list[pl.Expr]]:
     """Remarks that are no verdict: whether a row that passes has one, and the remarks themselves."""
+    unwrapped = (pl.col("match") == MatchKind.WRAPPER).fill_null(False)
+    how = pl.when(unwrapped).then(pl.lit("note: paired without the names of wrappers in the module path"))
     if mode is not DumpMode.TENSOR:
-        return pl.lit(False), []
+        return unwrapped, [how]
     equal_nan, equal_inf = pl.col("equal_nan").fill_null(0), pl.col("equal_inf").fill_null(0)
     left_out = pl.when((equal_nan + equal_inf) > 0).then(
         phrase("note: left out, equal on both sides: {} nan, {} inf", equal_nan, equal_inf)
@@ -75,7 +77,7 @@ def _notes(mode: DumpMode) -> tuple[pl.Expr, list[pl.Expr]]:
             short(pl.col("worst_golden")),
         )
     )
-    return (equal_nan + equal_inf) > 0, [worst, left_out]
+    return unwrapped | ((equal_nan + equal_inf) > 0), [worst, left_out, how]
 
 
 def _messages(speaking: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> pl.DataFrame:

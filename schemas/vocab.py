@@ -75,6 +75,7 @@ class MatchKind(IntEnum):
     EXACT = 1  # same op name, same slot
     APPEARANCE = 2  # backward records of an op whose call indexes differ, paired in order of appearance (decision 6)
     LAYOUT = 3  # old and numbered layout of parameters_grad (decision 21)
+    WRAPPER = 4  # names that agree once the parts of wrappers are left out
 
 
 class MetricState(IntEnum):

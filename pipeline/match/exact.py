@@ -5,7 +5,7 @@ Joins run over op numbers and slot codes, never over the long row names, so a mi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,8 +51,8 @@ def pair_exact(target: DumpTable, golden: DumpTable) -> Pairing:
 
 
 def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Match op tables: equal names first; what is left over in order of appearance (recomputed backward ops, decision 6) or across
-    the layouts of parameter gradients (decision 21).
+    """Match op tables: equal names first; what is left over in order of appearance (recomputed backward ops, decision 6), across the
+    layouts of parameter gradients (decision 21) or without the names of wrappers.
 
     Parameters
     ----------
@@ -74,8 +74,11 @@ def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, 
         return pairs, []
     drifting, bases = _pair_drifting(ours, theirs, alone)
     dropped = drifting["target_op"].implode()
-    layout = _pair_layouts(*alone)
-    pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting, layout]).sort("target_op")
+    pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting])
+    layout = _pair_by_key(ours, theirs, pairs, match_keys.gradient_layout, MatchKind.LAYOUT)
+    pairs = pl.concat([pairs, layout])
+    wrapped = _pair_by_key(ours, theirs, pairs, match_keys.unwrapped, MatchKind.WRAPPER)
+    pairs = pl.concat([pairs, wrapped]).sort("target_op")
     notes = []
     if bases:
         some = ", ".join(bases[:3]) + (", ..." if len(bases) > 3 else "")
@@ -85,6 +88,9 @@ def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, 
         )
     if layout.height:
         notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
+    if wrapped.height:
+        words = ", ".join(match_keys.WRAPPERS)
+        notes.append(f"{wrapped.height:,} records pair only without the names of wrappers ({words}) in the module path")
     return pairs, notes
 
 
@@ -106,15 +112,17 @@ def _pair_drifting(
     return _as_pairs(found, MatchKind.APPEARANCE), bases["base"].to_list()
 
 
-def _pair_layouts(ours: pl.DataFrame, theirs: pl.DataFrame) -> pl.DataFrame:
-    """Parameter gradients without a partner, under the numbered name of both layouts."""
-    keyed = [
-        side.filter(pl.col("name").str.contains(".parameters_grad", literal=True))
-        .with_columns(key=match_keys.gradient_layout(pl.col("name")))
-        .unique("key", keep="first", maintain_order=True)
-        for side in (ours, theirs)
+def _pair_by_key(
+    ours: pl.DataFrame, theirs: pl.DataFrame, pairs: pl.DataFrame, key: Callable[[pl.Expr], pl.Expr], kind: MatchKind
+) -> pl.DataFrame:
+    """Ops that no earlier way has paired and whose names agree under a key; a key that is not unique on a side pairs nothing."""
+    free = [
+        side.join(pairs, left_on="op", right_on=column, how="anti", maintain_order="left")
+        .with_columns(key=key(pl.col("name")))
+        .unique("key", keep="none", maintain_order=True)
+        for side, column in ((ours, "target_op"), (theirs, "golden_op"))
     ]
-    return _as_pairs(keyed[0].join(keyed[1], on="key", suffix="_golden", maintain_order="left"), MatchKind.LAYOUT)
+    return _as_pairs(free[0].join(free[1], on="key", suffix="_golden", maintain_order="left"), kind)
 
 
 def _as_pairs(joined: pl.DataFrame, kind: MatchKind) -> pl.DataFrame:

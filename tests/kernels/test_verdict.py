@@ -35,6 +35,7 @@ def judged(rules: list[Rule], **columns: list[Any]) -> pl.DataFrame:
         "redundant": [False] * height,
         "placeholder": [False] * height,
         "text": ["t"] * height,
+        "match": [1] * height,
     }
     plain["never"] = [False] * height
     table = [*rules, rule("never", Result.WARNING, always=True)]  # every table has rules of that kind

@@ -158,6 +158,30 @@ def test_modules_have_the_index_behind_the_direction() -> None:
     assert found.rows["match"].to_list() == [MatchKind.APPEARANCE, MatchKind.EXACT]
 
 
+def test_wrapper_names_are_left_out_where_nothing_else_pairs() -> None:
+    target = ops("Module._fsdp_wrapped_module.net.0._orig_mod.fc.Linear.forward.0", "Module.same.Linear.forward.0")
+    golden = ops("Module.net.0.fc.Linear.forward.0", "Module.same.Linear.forward.0")
+    shown, found = met(target, golden)
+    assert shown == [
+        (f"{mine}.input.0", f"{other}.input.0") for (mine, _), (other, _) in zip(target, golden, strict=True)
+    ]
+    assert found.rows["match"].to_list() == [MatchKind.WRAPPER, MatchKind.EXACT]
+    assert "wrappers" in found.notes[0]
+
+
+def test_wrapper_names_never_take_an_exact_partner_or_pair_what_is_ambiguous() -> None:
+    exact = ops("Module._orig_mod.fc.Linear.forward.0", "Module.fc.Linear.forward.0")
+    shown, _ = met(exact, ops("Module.fc.Linear.forward.0"))
+    assert shown == [
+        ("Module._orig_mod.fc.Linear.forward.0.input.0", None),
+        ("Module.fc.Linear.forward.0.input.0",) * 2,
+    ]
+    twice = ops("Module._orig_mod.fc.Linear.forward.0", "Module._fsdp_wrapped_module.fc.Linear.forward.0")
+    shown, _ = met(twice, ops("Module.fc.Linear.forward.0"))
+    assert [other for _, other in shown if other] == ["Module.fc.Linear.forward.0.input.0"]
+    assert all(mine is None or other is None for mine, other in shown)
+
+
 @pytest.mark.parametrize("flip", [False, True])
 def test_old_and_numbered_parameter_gradients_meet(flip: bool) -> None:
     old = [("Module.fc.Linear.parameters_grad", [".weight", ".bias"])]
