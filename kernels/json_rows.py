@@ -1,7 +1,7 @@
 """Tokenizer of dump.json: whole records out of a buffer of bytes, into arrays of rows.
 
-It understands the plain leaves (tensors, int, float, bool and str values, null), nested lists and objects, and any
-white space. A record with anything else in it is handed back by position, so that the rules for odd leaves stand in one
+It understands the plain leaves (tensors; int, float, bool, str and null values), null, nested lists and objects, and
+any white space. A record with anything else in it is handed back by position, so that the rules for odd leaves stand in one
 place only, outside. Sections are numbered as in ``vocab.Section``, kinds as in ``RowKind`` and ``StatKind`` there.
 """
 

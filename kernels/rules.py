@@ -150,6 +150,25 @@ _NOT_MEASURED = col("state").is_in(
 _MEASURED = col("state") == MetricState.COMPUTED
 _MISMATCHES = col("nan_mismatch") + col("inf_mismatch")
 _NO_CHECKSUM = [col(f"{side}_md5").is_null() | (col(f"{side}_md5") == "") for side in ("target", "golden")]
+
+
+def _contradicts(side: str) -> pl.Expr:
+    """The file's dtype and shape are not those of the JSON, where the JSON names a dtype of the table (a quantised one is read as float32)."""
+    declared = phrase("{} {}", col(f"{side}_known_dtype"), col(f"{side}_shape"))
+    return (col(f"{side}_found") != declared).fill_null(False)
+
+
+def _contradiction(side: str) -> pl.Expr:
+    title = "NPU" if side == "target" else "Bench"
+    return phrase(
+        f"{title}: the file holds {{}}, the JSON says {{}} {{}}",
+        col(f"{side}_found"),
+        col(f"{side}_dtype"),
+        col(f"{side}_shape"),
+    )
+
+
+_CONTRADICTS: Final = {side: _contradicts(side) for side in ("target", "golden")}
 _COLLAPSE = col("is_output") & _MEASURED & (col("worst_input") > 0.9) & (col("thousandth") < 0.6)
 _ROUNDING = col("within_rounding").fill_null(False) & ~col("strict")
 _NORM = col("norm_relative_number")
@@ -180,6 +199,14 @@ RULES: Final[tuple[Rule, ...]] = (
         says=phrase("not compared: {}", col("reason").fill_null("no tensor file recorded")),
         condition="the tensors of a pair could not be compared: no file recorded, missing, unreadable, or shapes that cannot meet",
         why="the dump is damaged or was written without this tensor; the row says nothing about the numbers",
+        source="opassay: what was not compared is never a pass",
+    ),
+    Rule(
+        name="file-contradicts", result=Result.WARNING, modes=frozenset({TENSOR}), on="every row", formal=True,
+        when=pl.any_horizontal(_CONTRADICTS.values()),
+        says=pl.concat_str([pl.when(hit).then(_contradiction(side)) for side, hit in _CONTRADICTS.items()], separator="; ", ignore_nulls=True),
+        condition="a tensor file holds another dtype or shape than the JSON file says",
+        why="files of another run or step in the folder; the metrics are those of the files",
         source="opassay: what was not compared is never a pass",
     ),
     Rule(

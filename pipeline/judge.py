@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 from opassay.kernels import rules, scopes, stat_metrics, verdict
+from opassay.schemas.dtypes import parse_dtype
 from opassay.schemas.dump_rows import STATISTICS, DumpTable
 from opassay.schemas.metric_rows import METRIC_ROWS
 from opassay.schemas.vocab import DumpMode, MetricState
@@ -97,6 +98,11 @@ class _Side:
         self.ops = table.ops["name"]
         self.slots = pl.Series(table.slots, dtype=pl.String)
         self.dtypes = pl.Series(table.dtypes, dtype=pl.String)
+        known = [
+            f"torch.{kind.name}" if text.startswith("torch.") and (kind := parse_dtype(text)) else None
+            for text in table.dtypes
+        ]
+        self.known_dtypes = pl.Series(known, dtype=pl.String)
         self.shapes = pl.Series(table.shapes, dtype=pl.String)
         self.elements = pl.Series([scopes.elements_of(shape) for shape in table.shapes], dtype=pl.Float64)
         self.values = stat_metrics.value_facts(table.values)
@@ -114,6 +120,7 @@ class _Side:
             op_name.alias(f"{side}_op_name"),
             pl.coalesce(pl.col("name"), op_name + self.slots.gather(picked["slot"])).alias(f"{side}_name"),
             self.dtypes.gather(picked["dtype"]).alias(f"{side}_dtype"),
+            self.known_dtypes.gather(picked["dtype"]).alias(f"{side}_known_dtype"),
             self.shapes.gather(picked["shape"]).alias(f"{side}_shape"),
             self.elements.gather(picked["shape"]).alias(f"{side}_elements"),
             self.values.text.gather(picked["value"]).alias(f"{side}_value"),

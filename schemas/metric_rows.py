@@ -87,5 +87,7 @@ METRIC_ROWS: Final[Mapping[str, pl.DataType]] = {
     "worst_target": pl.Float64(),
     "worst_golden": pl.Float64(),
     "within_rounding": pl.Boolean(),  # decision 18; null where it was not asked (thousandth >= 0.6)
+    "target_found": pl.String(),  # dtype and shape in the file: ``torch.int32 [4]``; null where not both were opened
+    "golden_found": pl.String(),
     "bytes": pl.UInt64(),  # bytes of both tensors
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
@@ -142,16 +144,41 @@ def _guarded(command: Command, arguments: argparse.Namespace) -> int:
     try:
         return command(arguments)
     except OpassayError as error:
-        print(f"opassay: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _tell(f"error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        print("opassay: interrupted; reports finished so far are kept", file=sys.stderr)
+        _tell("interrupted; reports finished so far are kept")
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is silent
         return 0
+    except Exception as error:  # the last resort: a bug of ours is one line as well
+        if getattr(arguments, "verbose", False):
+            raise
+        _tell(f"error: unexpected {type(error).__name__}: {error}; run with --verbose for the traceback")
+        return 2
+
+
+def _tell(text: str) -> None:
+    """One line on stderr, wherever that leads."""
+    from opassay.pipeline.watch.logs import LINE_LIMIT, clip, one_line
+
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            print(f"opassay: {clip(one_line(' '.join(text.split())), LINE_LIMIT)}", file=sys.stderr)
 
 
 def run() -> NoReturn:
     """Entry point of the console script."""
-    sys.exit(main())
+    try:
+        from opassay.pipeline.watch.streams import make_safe
+
+        make_safe()
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _tell("interrupted")
+        status = INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to interrupt, and cleaning up must not be
+    sys.exit(status)

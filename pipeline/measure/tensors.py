@@ -6,8 +6,11 @@ window.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,6 +39,7 @@ from opassay.pipeline.measure.work import (
     probe_pair,
     single_jobs,
 )
+from opassay.pipeline.read.tensor_layout import one_line
 from opassay.pipeline.read.tensors import TensorUnreadable, choose_io, tensor_path
 from opassay.pipeline.run.budget import Budget
 from opassay.pipeline.run.pool import Pool, WorkerLost
@@ -45,6 +49,7 @@ from opassay.schemas.vocab import MetricState
 Progress = Callable[[int, int], None]
 
 _LOST: Final = "the worker process died twice while it measured this pair (out of memory, or a file that shrank)"
+_APART_BYTES: Final = 4 << 30  # of files; from here on the faster way to read pays for the start of a process
 _KEEP_ROWS: Final = 20_000  # rows held as Python objects before they become a frame
 
 
@@ -60,6 +65,9 @@ def measure_tensors(
     on_progress: Progress = lambda nbytes, pairs: None,
 ) -> pl.DataFrame:
     """Measure pairs of tensor files.
+
+    Files are mapped in worker processes only: a mapped file that shrinks kills the process that reads it. A pool that
+    runs tasks in the calling process gets its files read by ``preadv``, or, where they are large, one worker process.
 
     Parameters
     ----------
@@ -86,7 +94,28 @@ def measure_tensors(
     modes = {choose_io(folder) for folder in (target_folder, golden_folder)} if io == "auto" else {io}
     place = Place(str(target_folder), str(golden_folder), modes == {"map"}, budget.window_bytes, device, PART_BYTES)
     rows = _Rows(on_progress)
-    small, big = _sort_by_size(pairs, place, rows)
+    small, big, nbytes = _sort_by_size(pairs, place, rows)
+    with contextlib.ExitStack() as stack:
+        if pool.inline and place.mapped:
+            if nbytes >= _APART_BYTES and not multiprocessing.current_process().daemon:
+                pool = stack.enter_context(_OneWorker(1))
+            else:
+                place = replace(place, mapped=False)
+        _measure(pool, place, small, big, rows)
+    return rows.frame()
+
+
+class _OneWorker(Pool):
+    """A pool of one process that is not the calling one."""
+
+    @property
+    def inline(self) -> bool:
+        """Never, so that a mapped file that shrinks does not end the run."""
+        return False
+
+
+def _measure(pool: Pool, place: Place, small: list[tuple[MeasureJob, int]], big: list[MeasureJob], rows: _Rows) -> None:
+    """Rows of all pairs that have two files."""
     most_pairs = max(25, min(SHARD_PAIRS, -(-len(small) // (4 * pool.workers))))
     shards = cut_shards(place, small, most_pairs)
     headers = _run_probes(pool, [Shard(place, (job,)) for job in big], rows)
@@ -100,7 +129,6 @@ def measure_tensors(
     lost_again = {header.job.pair for header, _ in again} - set(redone)
     kept = [(h, redone.get(h.job.pair, s)) for h, s in whole if h.job.pair not in lost_again]
     _finish_big(pool, place, kept, rows)
-    return rows.frame()
 
 
 class _Rows:
@@ -146,10 +174,11 @@ class _Rows:
 
 def _sort_by_size(
     pairs: pl.DataFrame, place: Place, rows: _Rows
-) -> tuple[list[tuple[MeasureJob, int]], list[MeasureJob]]:
-    """Small pairs with their bytes, and pairs that may be worth cutting; pairs without a file become rows."""
+) -> tuple[list[tuple[MeasureJob, int]], list[MeasureJob], int]:
+    """Small pairs with their bytes, pairs that may be worth cutting, bytes of all; pairs without a file become rows."""
     small: list[tuple[MeasureJob, int]] = []
     big: list[MeasureJob] = []
+    total = 0
     for pair, target, golden in pairs.select("pair", "target_file", "golden_file").iter_rows():
         if target is None or golden is None:
             sides = (
@@ -159,11 +188,12 @@ def _sort_by_size(
             continue
         job = MeasureJob(pair, target, golden)
         nbytes = 2 * _file_bytes(place.target_folder, target)  # the golden file is about as large, or does not fit
+        total += nbytes
         if nbytes > place.part_bytes:
             big.append(job)
         else:
             small.append((job, nbytes))
-    return small, big
+    return small, big, total
 
 
 def _file_bytes(folder: str, name: str) -> int:
@@ -180,7 +210,7 @@ def _take_shard(shard: Shard, result: Any, rows: _Rows) -> None:
         lost: Shard = result.task
         rows.add([metric_row(job.pair, MetricState.WORKER_LOST, _LOST) for job in lost.jobs])
     elif isinstance(result, Exception):
-        text = " ".join(f"{type(result).__name__}: {result}".split())[:300]
+        text = one_line(f"{type(result).__name__}: {result}", 300)
         rows.add([metric_row(job.pair, MetricState.UNREADABLE, f"measuring failed: {text}") for job in shard.jobs])
     else:
         rows.add(result)
@@ -247,7 +277,7 @@ def _part_row(part: Part, result: Any) -> Row:
         return tuple(result[0])
     if isinstance(result, WorkerLost):
         return metric_row(part.job.pair, MetricState.WORKER_LOST, _LOST)
-    text = " ".join(f"{type(result).__name__}: {result}".split())[:300]
+    text = one_line(f"{type(result).__name__}: {result}", 300)
     return metric_row(part.job.pair, MetricState.UNREADABLE, f"measuring failed: {text}")
 
 
@@ -272,7 +302,13 @@ def _finish_big(pool: Pool, place: Place, whole: Sequence[tuple[Header, PairSums
             rows.add(
                 [
                     metric_row(
-                        pair, MetricState.COMPUTED, sums=sums, metrics=metrics, within=answer, nbytes=header.nbytes
+                        pair,
+                        MetricState.COMPUTED,
+                        sums=sums,
+                        metrics=metrics,
+                        within=answer,
+                        found=header.found,
+                        nbytes=header.nbytes,
                     )
                 ]
             )

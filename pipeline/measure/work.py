@@ -14,6 +14,7 @@ from opassay.kernels.pair_pass import PairPass, make_pass
 from opassay.kernels.pair_sums import BLOCK, SEGMENT, merge, rescale
 from opassay.kernels.rounding import beyond_rounding, noise_floor
 from opassay.kernels.tensor_metrics import TensorMetrics, read_out
+from opassay.pipeline.read.tensor_layout import one_line, shape_text, shown
 from opassay.pipeline.read.tensors import (
     PageBuffer,
     TensorFile,
@@ -35,6 +36,11 @@ ROUNDING_BELOW: Final = 0.6  # decision 18 asks about pairs whose thousandth rat
 Row = tuple[Any, ...]
 """One row of METRIC_ROWS, in its order."""
 
+Found = tuple[str | None, str | None]
+"""Type and shape in the target's file and in the golden's."""
+
+_NOT_OPENED: Final[Found] = (None, None)
+
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
@@ -54,7 +60,7 @@ class Place:
     target_folder, golden_folder : str
         Where the tensor files are.
     mapped : bool
-        Map files, or read them by preadv.
+        Map files, or read them by preadv. Only for worker processes: a mapped file that shrinks kills its reader.
     window_bytes : int
         Bytes of each side in memory at a time.
     device : str
@@ -101,13 +107,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a big pair is, before it is cut into parts; ``elements`` of each side, ``nbytes`` of both."""
+    """What a big pair is, before it is cut into parts; ``elements`` of each side, ``nbytes`` of both.
+
+    ``found`` is the type and shape of the target's file and of the golden's, as METRIC_ROWS wants them.
+    """
 
     job: MeasureJob
     elements: int
     target: DType
     golden: DType
     nbytes: int
+    found: Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ def metric_row(
     sums: PairSums | None = None,
     metrics: TensorMetrics | None = None,
     within: bool | None = None,
+    found: Found = _NOT_OPENED,
     nbytes: int = 0,
 ) -> Row:
     """A row of METRIC_ROWS.
@@ -181,18 +192,20 @@ def metric_row(
         Where it was computed. For ONE_ELEMENT the cosine and the distance stay empty.
     within : bool, optional
         Whether all differences are rounding.
+    found : tuple of (str or None)
+        What the two files hold; none where they were not both opened.
     nbytes : int
         Bytes of both tensors; 0 where they were not both opened.
     """
     if sums is None or metrics is None:
-        return (pair, int(state), reason, *(None,) * 16, nbytes)
+        return (pair, int(state), reason, *(None,) * 16, *found, nbytes)
     vector = state == MetricState.COMPUTED
     return (
         pair, int(state), reason,
         metrics.cosine if vector else None, metrics.euclidean if vector else None,
         metrics.error_max, metrics.relative_max, metrics.thousandth, metrics.five_thousandth,
         sums.size, sums.equal_nan, sums.equal_inf, sums.nan_mismatch, sums.inf_mismatch, sums.golden_abs_max,
-        sums.worst_index, sums.worst_target, sums.worst_golden, within, nbytes,
+        sums.worst_index, sums.worst_target, sums.worst_golden, within, *found, nbytes,
     )  # fmt: skip
 
 
@@ -210,6 +223,11 @@ class _OpenPair:
             self.target.close()
             raise
         self.nbytes = self.target.nbytes + self.golden.nbytes
+
+    @property
+    def found(self) -> Found:
+        """What the two files hold."""
+        return self.target.found, self.golden.found
 
     def __enter__(self) -> _OpenPair:
         return self
@@ -267,9 +285,11 @@ _GOLDEN_BUFFER: Final = PageBuffer()
 
 def _open_side(side: str, folder: str, name: str, mapped: bool) -> TensorFile:
     try:
-        return open_tensor(tensor_path(folder, name), mapped=mapped)
+        file = open_tensor(tensor_path(folder, name), mapped=mapped)
     except TensorUnreadable as error:
         raise type(error)(f"{side} file {error}") from None
+    file.side = f"{side} file "
+    return file
 
 
 def measure_shard(shard: Shard) -> list[Row]:
@@ -301,8 +321,10 @@ def probe_pair(shard: Shard) -> list[Row] | Header:
     def look() -> Row | Header:
         with _OpenPair(shard.place, job) as pair:
             odd = _unfit(pair.target, pair.golden)
-            if odd is None and not pair.target.whole and not pair.golden.whole and pair.nbytes > shard.place.part_bytes:
-                return Header(job, pair.target.size, pair.target.dtype, pair.golden.dtype, pair.nbytes)
+            if odd is None and not pair.target.whole and not pair.golden.whole:
+                kinds = pair.target.dtype, pair.golden.dtype
+                if pair.target.size * (kinds[0].width + kinds[1].width) > shard.place.part_bytes:
+                    return Header(job, pair.target.size, *kinds, pair.nbytes, pair.found)
         return _whole(shard.place, job)
 
     found = _guarded(job, look)
@@ -328,7 +350,9 @@ def join_segments(parts: Sequence[PairSums]) -> PairSums:
     return parts[0] if len(parts) == 1 else merge(parts, [index * SEGMENT for index in range(len(parts))])
 
 
-def finish_row(pair: int, state: MetricState, sums: PairSums, nbytes: int, beyond: Callable[[PairSums], bool]) -> Row:
+def finish_row(
+    pair: int, state: MetricState, sums: PairSums, found: Found, nbytes: int, beyond: Callable[[PairSums], bool]
+) -> Row:
     """The row of a pair whose sums are complete.
 
     Parameters
@@ -337,14 +361,14 @@ def finish_row(pair: int, state: MetricState, sums: PairSums, nbytes: int, beyon
         Which pair; COMPUTED or ONE_ELEMENT.
     sums : PairSums
         Of the whole pair.
-    nbytes : int
+    found, nbytes : tuple of str, int
         Of both tensors.
     beyond : callable
         Answers whether any element differs by more than rounding; asked only where `asks_rounding`.
     """
     metrics = read_out(sums)
     within = not beyond(sums) if asks_rounding(state, metrics) else None
-    return metric_row(pair, state, sums=sums, metrics=metrics, within=within, nbytes=nbytes)
+    return metric_row(pair, state, sums=sums, metrics=metrics, within=within, found=found, nbytes=nbytes)
 
 
 def asks_rounding(state: MetricState, metrics: TensorMetrics) -> bool:
@@ -356,7 +380,7 @@ def _whole(place: Place, job: MeasureJob) -> Row:
     with _OpenPair(place, job) as pair:
         odd = _unfit(pair.target, pair.golden)
         if odd is not None:
-            return metric_row(job.pair, *odd, nbytes=pair.nbytes)
+            return metric_row(job.pair, *odd, found=pair.found, nbytes=pair.nbytes)
         segments = range(-(-pair.target.size // SEGMENT))
         sums = join_segments([pair.sums(index, None) for index in segments])
         scales = rescale(sums)
@@ -367,6 +391,7 @@ def _whole(place: Place, job: MeasureJob) -> Row:
             job.pair,
             MetricState.ONE_ELEMENT if pair.target.size == 1 else MetricState.COMPUTED,
             sums,
+            pair.found,
             pair.nbytes,
             lambda sums: pair.beyond(segments, noise_floor(sums, *kinds)),
         )
@@ -383,7 +408,10 @@ def _unfit(target: TensorFile, golden: TensorFile) -> tuple[MetricState, str | N
         return None
     if target.size and [n for n in target.shape if n != 1] == [n for n in golden.shape if n != 1]:
         return None
-    return MetricState.SHAPE, f"shapes in the files differ: {list(target.shape)} against {list(golden.shape)}"
+    return (
+        MetricState.SHAPE,
+        f"shapes in the files differ: {shape_text(target.shape)} against {shape_text(golden.shape)}",
+    )
 
 
 def _guarded(job: MeasureJob, work: Callable[..., Any], *given: Any) -> Any:
@@ -395,7 +423,6 @@ def _guarded(job: MeasureJob, work: Callable[..., Any], *given: Any) -> Any:
     except TensorUnreadable as error:
         return metric_row(job.pair, MetricState.UNREADABLE, str(error))
     except Exception as error:  # one odd pair must not cost the shard
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return metric_row(
-            job.pair, MetricState.UNREADABLE, f"measuring {job.target} against {job.golden} failed: {text}"
-        )
+        names = f"measuring {shown(job.target)} against {shown(job.golden)}"
+        text = one_line(f"{type(error).__name__}: {error}", 300)
+        return metric_row(job.pair, MetricState.UNREADABLE, f"{names} failed: {text}")

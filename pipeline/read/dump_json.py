@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import polars as pl
 from opassay.pipeline.read.flatten import DEPTH_LIMIT, FlatRow, flatten_record, record_class
-from opassay.pipeline.read.interning import RowBlock, TableBuilder, clean_text
-from opassay.pipeline.read.json_text import Broken, TextWindow, TooLarge
+from opassay.pipeline.read.interning import RowBlock, TableBuilder
+from opassay.pipeline.read.json_text import Broken, TextWindow, TooLarge, is_utf16, open_regular
+from opassay.pipeline.watch.logs import clip
 from opassay.schemas.dump_rows import DumpTable
 from opassay.schemas.errors import DumpMalformed, DumpNotFound
 
@@ -52,10 +53,14 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
         If it is empty, no JSON object, has no ``task`` or no ``data`` object, or is cut before its first record.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             if not size:
                 raise DumpMalformed(f"{path} is empty; dump this rank again, or point to a file that is complete")
+            if is_utf16(file):
+                raise DumpMalformed(
+                    f"{path} is written in UTF-16 and dumps are UTF-8; convert it, or dump this rank again"
+                )
             fast = reader == "tokenizer" or (reader == "auto" and size >= _TOKENIZER_BYTES and _tokenizer_loads())
             is_debug = path.name.endswith("debug.json")
             read = _DumpReader(path, file, is_debug, slice_bytes if fast else 0)
@@ -68,7 +73,9 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
     except IsADirectoryError:
         raise DumpNotFound(f"{path} is a folder; name the dump.json or debug.json in it") from None
     except OSError as error:
-        raise DumpNotFound(f"{path} cannot be read ({error.strerror}); check its permissions and its disk") from None
+        raise DumpNotFound(
+            f"{path} cannot be read ({error.strerror}); check the path, its permissions and its disk"
+        ) from None
 
 
 def _tokenizer_loads() -> bool:
@@ -144,7 +151,7 @@ class _DumpReader:
             window.skip_value()
             value = 0
         if isinstance(value, str):
-            self._header[key] = clean_text(value)
+            self._header[key] = clip(self._builder.clean(value))
         elif value is not None:
             text = f"key {key!r} is not a string and was ignored"
             self._builder.problems.add("header", key, text, fatal=False)
@@ -214,6 +221,6 @@ class _DumpReader:
         """Hand the collected rows to the builder."""
         if self._names:
             numbers, md5, data_name = self._builder.columns_of(self._rows, self._ops)
-            names = pl.Series("name", [clean_text(name) for name in self._names], dtype=pl.String)
+            names = pl.Series("name", [self._builder.clean(name) for name in self._names], dtype=pl.String)
             self._builder.add(RowBlock(numbers, md5, data_name, names))
             self._names, self._rows, self._ops = [], [], []

@@ -24,6 +24,7 @@ _SECTIONS: Final = {
 }
 _RANK_KEYS: Final = frozenset({"src", "dst", "group_src", "group_dst"})
 _STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
+_KEPT_WITHOUT_DTYPE: Final = ("shape", "requires_grad", "md5", "data_name")
 _EXACT_INT: Final = 2**53
 
 Cells = tuple[float | None, float | None, float | None, float | None]
@@ -174,9 +175,14 @@ def _walk(
 
 def _leaf_row(troubles: list[Trouble], section: int, slot: str, leaf: dict[str, Any]) -> FlatRow:
     """The row of a leaf object (its ``type`` is a string)."""
+    what, value = leaf["type"], leaf.get("value")
+    bare = "value" not in leaf
     if "dtype" in leaf:
         return _tensor_row(troubles, section, slot, leaf)
-    what, value = leaf["type"], leaf.get("value")
+    if bare and what.endswith("Tensor"):
+        troubles.append(Trouble("leaf", f"the tensor at {slot!r} has no dtype; its statistics are left aside", False))
+        known = {key: leaf[key] for key in _KEPT_WITHOUT_DTYPE if key in leaf}
+        return _tensor_row(troubles, section, slot, known | {"dtype": None})
     data_name = _text_field(troubles, slot, leaf, "data_name")
     if what == "torch.Size" or what == "slice":
         shape = str(value) if what == "torch.Size" else "(3,)"
@@ -192,9 +198,12 @@ def _leaf_row(troubles: list[Trouble], section: int, slot: str, leaf: dict[str, 
         kind, text = RowKind.GROUP, str(leaf.get("group_ranks"))
         return FlatRow(section, slot, int(kind), what, "[]", -1, _NO_CELLS, _ALL_TEXT, text, None, data_name)
     cell, stat = _cell(value)
+    text = str(value)
+    if bare:
+        text = leaf["format"] if what == "torch.memory_format" and isinstance(leaf.get("format"), str) else what
     return FlatRow(
         section, slot, int(RowKind.SCALAR), str(type(value)), "[]", -1,
-        (cell, cell, cell, cell), (stat, stat, stat, stat), str(value), None, data_name,
+        (cell, cell, cell, cell), (stat, stat, stat, stat), text, None, data_name,
     )  # fmt: skip
 
 
@@ -217,6 +226,12 @@ def _tensor_row(troubles: list[Trouble], section: int, slot: str, leaf: dict[str
         cells, kinds = (c0, c1, c2, c3), (k0, k1, k2, k3)
         if 4 in kinds:
             value = TEXT_JOINER.join(map(str, values))
+            odd = [
+                (key, one) for key, one in zip(_STATISTICS, values, strict=True) if isinstance(one, (str, list, dict))
+            ]
+            if odd:
+                told = ", ".join(f"{key} ({_json_type(one)})" for key, one in odd)
+                troubles.append(Trouble("leaf", f"statistics of {slot!r} are no numbers: {told}", False))
     return FlatRow(
         section, slot, int(RowKind.TENSOR),
         "" if dtype is None else str(dtype), "" if shape is None else str(shape), -1 if grad is None else int(grad),

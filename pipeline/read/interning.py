@@ -6,8 +6,9 @@ one place.
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from opassay.pipeline.read.flatten import FlatRow
+from opassay.pipeline.watch.logs import clip
 from opassay.schemas.dump_rows import OPS, ROWS, STATISTICS, DumpProblem, DumpTable
 from opassay.schemas.vocab import RowKind, StatKind
 
@@ -23,6 +25,7 @@ Array = npt.NDArray[Any]
 
 _FRAME_ROWS: Final = 1 << 18  # blocks are joined until a frame has this many rows
 _RECHUNK_BYTES: Final = 32 << 20  # a whole table below this becomes one chunk
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _DISTINCT_PROBLEMS: Final = 200  # different sentences kept for each kind
 _PRINTED_KINDS: Final = (RowKind.SCALAR, RowKind.SIZE, RowKind.SLICE, RowKind.ELLIPSIS)
 _VALUED_STATS: Final = (StatKind.FLOAT, StatKind.INT, StatKind.BOOL)
@@ -31,16 +34,21 @@ NUMBERS: Final = ("op", "section", "kind", "requires_grad", *STATISTICS, *(f"{s}
 
 
 def clean_text(text: str) -> str:
-    """Text that UTF-8 can hold: unpaired surrogates (and bytes that were no UTF-8) become U+FFFD.
+    """Text that UTF-8 can hold: bytes that were no UTF-8 become ``\\xff``, unpaired surrogates ``\\ud800``.
+
+    Different texts stay different, so that two records never become one.
 
     Parameters
     ----------
     text : str
-        Any string.
+        Any string; comes back itself where nothing has to be escaped.
     """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text.isascii() or not _SURROGATE.search(text) else _SURROGATE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 class Interner:
@@ -50,9 +58,12 @@ class Interner:
     ----------
     first : sequence of str
         Texts that have the codes 0, 1, ...
+    clean : callable
+        Makes a text one that UTF-8 can hold.
     """
 
-    def __init__(self, first: Sequence[str] = ()) -> None:
+    def __init__(self, first: Sequence[str] = (), clean: Callable[[str], str] = clean_text) -> None:
+        self._clean = clean
         self._codes: dict[str, int] = {}
         self.texts: list[str] = []
         for text in first:
@@ -62,7 +73,7 @@ class Interner:
         """The code of a text, a new one where it is new."""
         code = self._codes.get(text)
         if code is None:
-            clean = clean_text(text)
+            clean = self._clean(text)
             code = self._codes.get(clean)
             if code is None:
                 code = len(self.texts)
@@ -80,21 +91,21 @@ class ProblemLog:
         self._distinct: dict[tuple[str, bool], list[str]] = {}
 
     def add(self, kind: str, where: str, text: str, *, fatal: bool, count: int = 1) -> None:
-        """Record one problem; parameters as the fields of ``DumpProblem``."""
+        """Record one problem; parameters as the fields of ``DumpProblem``; long texts are cut."""
+        where, text = clip(clean_text(where)), clip(clean_text(text), 400)
         texts = self._distinct.setdefault((kind, fatal), [])
         if (kind, text, fatal) not in self._found:
             if len(texts) < _DISTINCT_PROBLEMS:
                 texts.append(text)
             else:
                 text = texts[0]
-        first, before = self._found.get((kind, text, fatal), (clean_text(where), 0))
+        first, before = self._found.get((kind, text, fatal), (where, 0))
         self._found[kind, text, fatal] = first, before + count
 
     def problems(self) -> list[DumpProblem]:
         """All problems, in order of first appearance."""
         return [
-            DumpProblem(kind, where, clean_text(text), count, fatal)
-            for (kind, text, fatal), (where, count) in self._found.items()
+            DumpProblem(kind, where, text, count, fatal) for (kind, text, fatal), (where, count) in self._found.items()
         ]
 
 
@@ -123,11 +134,12 @@ class TableBuilder:
     """Collects blocks of rows; ``finish`` gives the table."""
 
     def __init__(self) -> None:
+        self._odd_text = ""  # of the texts that had to be escaped the first in order, so that readers agree
         self.interners = {
-            "slot": Interner(),
-            "dtype": Interner(),
-            "shape": Interner(),
-            "value": Interner([""]),
+            "slot": Interner(clean=self.clean),
+            "dtype": Interner(clean=self.clean),
+            "shape": Interner(clean=self.clean),
+            "value": Interner([""], clean=self.clean),
         }
         self.problems = ProblemLog()
         self.op_count = 0
@@ -135,6 +147,13 @@ class TableBuilder:
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._names: list[pl.Series] = []
+
+    def clean(self, text: str) -> str:
+        """As ``clean_text``, and remembered for the problem that ``finish`` adds."""
+        cleaned = clean_text(text)
+        if cleaned is not text and (not self._odd_text or cleaned < self._odd_text):
+            self._odd_text = cleaned
+        return cleaned
 
     def columns_of(self, rows: Sequence[FlatRow], ops: Sequence[int]) -> tuple[dict[str, Array], pl.Series, pl.Series]:
         """Flattened rows as columns.
@@ -165,8 +184,8 @@ class TableBuilder:
         for name in CODED:
             code = self.interners[name].code
             numbers[name] = np.array([code(getattr(r, name)) for r in rows], np.uint32)
-        md5 = pl.Series([r.md5 and clean_text(r.md5) for r in rows], dtype=pl.String)
-        data_name = pl.Series([r.data_name and clean_text(r.data_name) for r in rows], dtype=pl.String)
+        md5 = pl.Series([r.md5 and self.clean(r.md5) for r in rows], dtype=pl.String)
+        data_name = pl.Series([r.data_name and self.clean(r.data_name) for r in rows], dtype=pl.String)
         return numbers, md5, data_name
 
     def add(self, block: RowBlock) -> None:
@@ -216,6 +235,9 @@ class TableBuilder:
         hashes = np.sort(names.hash().to_numpy())
         if hashes.size > 1 and (hashes[1:] == hashes[:-1]).any():
             names, rows = self._last_records(names, rows)
+        if self._odd_text:
+            text = "texts that are not valid Unicode are shown with escapes such as \\xff or \\ud800"
+            self.problems.add("header", self._odd_text, text, fatal=False)
         return DumpTable(
             path=path,
             task=task,

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import polars as pl
 from opassay.kernels import json_rows, json_tables
 from opassay.pipeline.read.flatten import FlatRow
-from opassay.pipeline.read.interning import CODED, NUMBERS, RowBlock, TableBuilder, clean_text
+from opassay.pipeline.read.interning import CODED, NUMBERS, RowBlock, TableBuilder
 from opassay.pipeline.read.json_text import TooLarge, load_value
 from opassay.schemas.dump_rows import STATISTICS
 
-_WORDS: Final = {"": "None", "null": "None", "true": "True", "false": "False"}
+_WORDS: Final = {"null": "None", "true": "True", "false": "False"}
 _CLASSES: Final = {
     json_tables.T_CLASS_INT: "<class 'int'>",
     json_tables.T_CLASS_FLOAT: "<class 'float'>",
@@ -200,7 +200,8 @@ class SliceReader:
         data_name = _series(text, grid[:, t.DATA_NAME : t.DATA_NAME + 2])
         op_names = _series(text, self._arrays.marks[:ops, t.NAME : t.NAME_LENGTH + 1])
         if names:
-            clean = [clean_text(name) for name in names.values()]
+            left_out = set(dropped)
+            clean = ["" if op in left_out else self._builder.clean(name) for op, name in names.items()]
             op_names = op_names.scatter(list(names), clean)
         if slow_rows:
             more, more_md5, more_data_name = self._builder.columns_of(slow_rows, slow_ops)

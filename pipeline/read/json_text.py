@@ -7,8 +7,12 @@ come out as ``json.load`` gives them; this file only decides how much text has t
 from __future__ import annotations
 
 import codecs
+import errno
+import os
 import re
+import stat
 from json import JSONDecodeError, JSONDecoder
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 _WINDOW: Final = 1 << 18  # bytes read at a time, doubled for a value that is longer
@@ -50,6 +54,42 @@ def load_value(text: str) -> Any:
         raise TooLarge("it is nested too deep") from None
     except ValueError as error:
         raise TooLarge(str(error)) from None
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; never waits, whatever stands at the path.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Raises
+    ------
+    IsADirectoryError
+        If it is a folder.
+    OSError
+        If it is a pipe, a socket or a device, or cannot be opened; ``strerror`` says which.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a socket or a device, not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def is_utf16(file: BinaryIO) -> bool:
+    """Whether a JSON file is written in UTF-16, by its first bytes; the file stands at its beginning afterwards."""
+    file.seek(0)
+    head = file.read(4)
+    file.seek(0)
+    return head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or head[:2] in (b"{\0", b"\0{")
 
 
 class TextWindow:

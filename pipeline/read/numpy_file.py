@@ -6,13 +6,13 @@ import ast
 import re
 from typing import Final
 
-from opassay.pipeline.read.tensor_layout import Layout, Source, lay_out
+from opassay.pipeline.read.tensor_layout import MAX_ELEMENTS, Layout, Source, count_elements, lay_out
 from opassay.schemas.dtypes import BY_NAME, DType
 
 NUMPY_MAGIC: Final = b"\x93NUMPY"
 _MAX_HEADER: Final = 1 << 16
 _USUAL: Final = re.compile(
-    rb"\{'descr': '([<>|=][A-Za-z]\d+)', 'fortran_order': (True|False), 'shape': \(((?:\d+,? ?)*)\),? *\}\s*"
+    rb"\{'descr': '([<>|=][A-Za-z]\d+)', 'fortran_order': (True|False), 'shape': \(((?:\d{1,19}(?:, ?|(?=\))))*)\),? *\}\s*"
 )
 _TYPES: Final = {
     "f8": "float64", "f4": "float32", "f2": "float16", "i8": "int64", "i4": "int32", "i2": "int16", "i1": "int8",
@@ -65,10 +65,8 @@ def parse_numpy(source: Source) -> Layout:
     swapped = descr[0] == ">" and dtype.width > 1
     begin = start + length
     stored = (source.size - begin) // dtype.width
-    needed = 1
-    for item in shape:
-        needed *= item
-    if needed > stored:
+    needed = count_elements(shape)
+    if stored < needed <= MAX_ELEMENTS:
         end = begin + needed * dtype.width
         raise source.refuse(f"cut short: {source.size} bytes, the header promises {end}; copy or dump it again")
     return lay_out(source, dtype, shape, strides, begin, 0, stored, swapped)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from opassay.pipeline.read.interning import ProblemLog, clean_text
-from opassay.pipeline.read.json_text import Broken, TextWindow, TooLarge
+from opassay.pipeline.read.json_text import Broken, TextWindow, TooLarge, is_utf16, open_regular
 from opassay.schemas.dump_rows import DumpProblem
 
 _NAMES_AT_A_TIME: Final = 1 << 15
@@ -82,8 +82,11 @@ def read_stacks(path: Path) -> StackTable:
     """
     reader = _StackReader()
     try:
-        with path.open("rb") as file:
-            reader.read(TextWindow(file))
+        with open_regular(path) as file:
+            if is_utf16(file):
+                reader.problems.add("stack", path.name, "the file is written in UTF-16, not UTF-8", fatal=False)
+            else:
+                reader.read(TextWindow(file))
     except OSError as error:
         reader.problems.add("stack", path.name, f"{path} cannot be read ({error.strerror})", fatal=False)
     return reader.table(path)
@@ -152,8 +155,14 @@ class _StackReader:
             parts += 1
             window.mark()
         stack = lines[0] if grouped and lines else lines
-        if (grouped and parts != 2) or not isinstance(stack, list):
-            self.problems.add("stack", key, "an entry is not a pair of names and lines and was left out", fatal=False)
+        odd = parts != 2 if grouped else not all(isinstance(line, str) for line in lines)
+        if odd or not isinstance(stack, list):
+            self.problems.add(
+                "stack",
+                key,
+                "an entry is neither a pair of names and lines nor a list of lines and was left out",
+                fatal=False,
+            )
             return
         if not grouped:
             self._add_name(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,10 @@ from opassay.schemas.dtypes import DType
 from opassay.schemas.errors import OpassayError
 
 MAX_ELEMENTS: Final = 1 << 46  # beyond any file system; a larger view is damage or an expansion made to keep us busy
+_MAX_EXPANDED: Final = 1 << 31  # elements of a view that shows those of its storage over and over
+_MAX_REPEATS: Final = 64  # times, on average, that a larger view may show an element
+_MAX_INTEGER: Final = 1 << 63
+_ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|.)")
 
 
 class TensorUnreadable(OpassayError):
@@ -37,6 +42,18 @@ def shown(name: str) -> str:
 def file_name(path: str) -> str:
     """The last part of a path, as messages show it."""
     return shown(path.rpartition("/")[2])
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Text from a file or a library, fit for a message: one line, no control characters, at most ``most`` long."""
+    head = _ESCAPES.sub("", text[: 4 * most])
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in head).split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 3]}..."
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as messages show it: ``[2, 3]``; of very many dimensions only the first."""
+    return str(list(shape)) if len(shape) <= 16 else f"{str(list(shape[:8]))[:-1]}, ... {len(shape)} dimensions]"
 
 
 class Source:
@@ -72,7 +89,7 @@ class Source:
 
     def refuse(self, why: str) -> TensorUnreadable:
         """The error for this file."""
-        return TensorUnreadable(f"{file_name(self.path)}: {why}")
+        return TensorUnreadable(f"{file_name(self.path)}: {one_line(why, 600)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,8 @@ class Layout:
         Byte of the file where the first element starts.
     swapped : bool
         Big endian.
+    held : int
+        Elements of the file that the view covers; fewer than it has where it shows some more than once.
     """
 
     dtype: DType
@@ -98,13 +117,18 @@ class Layout:
     strides: tuple[int, ...] | None
     offset: int
     swapped: bool
+    held: int
 
 
 def count_elements(shape: tuple[int, ...]) -> int:
-    """Product of the lengths; 1 for ``()``."""
+    """Product of the lengths; 1 for ``()``; any number beyond ``MAX_ELEMENTS`` where the product is."""
+    if 0 in shape:
+        return 0
     size = 1
     for length in shape:
         size *= length
+        if size > MAX_ELEMENTS:
+            break
     return size
 
 
@@ -140,10 +164,12 @@ def lay_out(
     TensorUnreadable
         If the view leaves its storage, the storage leaves the file, or the size is beyond reason.
     """
+    if max(*shape, *strides, first, stored, 0, 0) >= _MAX_INTEGER:
+        raise source.refuse("damaged: its shape or strides have a number of more than 64 bits")
     size = count_elements(shape)
     if size > MAX_ELEMENTS:
         raise source.refuse(
-            f"shape {list(shape)} has {size} elements, more than any file can mean; the header is damaged"
+            f"shape {shape_text(shape)} has more elements than any file can mean; the header is damaged"
         )
     contiguous = True
     step = 1
@@ -155,7 +181,7 @@ def lay_out(
         last += (length - 1) * stride
     offset = start + first * dtype.width
     if size == 0:
-        return Layout(dtype, shape, None, 0, swapped)
+        return Layout(dtype, shape, None, 0, swapped, 0)
     if last >= stored:
         raise source.refuse(
             f"the tensor needs {last + 1} elements of its storage, which has {stored}; the file is damaged"
@@ -165,7 +191,13 @@ def lay_out(
         raise source.refuse(
             f"cut short: {source.size} bytes, the tensor's data ends at byte {end}; copy or dump it again"
         )
-    return Layout(dtype, shape, None if contiguous else strides, offset, swapped)
+    if size > _MAX_EXPANDED and size > _MAX_REPEATS * stored:
+        raise source.refuse(
+            f"shape {shape_text(shape)} shows the {stored} elements of its storage over and over ({size} in all), "
+            "which would take hours to measure; dump the tensor before it is expanded"
+        )
+    held = min(size, last + 1 - first)
+    return Layout(dtype, shape, None if contiguous else strides, offset, swapped, held)
 
 
 Parser = Callable[[Source], Layout]

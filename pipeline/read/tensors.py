@@ -6,6 +6,7 @@ Stands between the dump tables (which name the file) and ``pipeline.measure``. I
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import stat
@@ -23,6 +24,8 @@ from opassay.pipeline.read.tensor_layout import (
     Unusual,
     count_elements,
     file_name,
+    one_line,
+    shape_text,
     shown,
 )
 from opassay.pipeline.read.torch_alike import known_layout
@@ -32,6 +35,7 @@ from opassay.schemas.dtypes import BY_NAME, DType
 
 __all__ = ["PageBuffer", "TensorFile", "TensorMissing", "TensorUnreadable", "choose_io", "open_tensor", "tensor_path"]
 
+_LINE: Final = 64  # bytes read around an element that stands alone
 HEAD_BYTES: Final = 1 << 16  # read at once when a file is opened; the whole of a small file
 _GATHER: Final = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8", 16: "<c16"}  # types that move an element's bits as they are
 _STORAGE_TYPES: Final = {row.storage: np.dtype(row.storage) for row in BY_NAME.values()}
@@ -69,19 +73,25 @@ class TensorFile:
     shape : tuple of int
         Shape; ``()`` for 0-d.
     size, nbytes : int
-        Elements; bytes of all of them.
+        Elements; bytes of those that the file holds (fewer where the tensor shows some more than once).
+    side : str
+        What messages say before the file's name: ``"target file "``; set by the caller.
+    found : str
+        Element type and shape as the file has them: ``torch.int32 [4]``; for quantised tensors the quantised type.
     whole : bool
         The elements are in memory already (small file, or read by torch): splitting the work would read them again.
     """
 
-    __slots__ = ("_descriptor", "_file_size", "_head", "_layout", "_loaded", "_map", "_mapped", "_path", "_storage",
-                 "_touched", "dtype", "nbytes", "shape", "size")  # fmt: skip
+    __slots__ = ("_descriptor", "_file_size", "_head", "_kept", "_layout", "_loaded", "_map", "_mapped", "_path",
+                 "_storage", "_touched", "dtype", "nbytes", "shape", "side", "size")  # fmt: skip
 
     def __init__(self, path: str, layout: Layout, descriptor: int, file_size: int, head: bytes, mapped: bool) -> None:
         self.dtype: DType = layout.dtype
         self.shape: tuple[int, ...] = layout.shape
         self.size: int = count_elements(layout.shape)
-        self.nbytes: int = self.size * layout.dtype.width
+        self.nbytes: int = layout.held * layout.dtype.width
+        self.side: str = ""
+        self._kept: str = layout.dtype.name
         self._path = path
         self._layout = layout
         self._storage = _STORAGE_TYPES[layout.dtype.storage]
@@ -97,6 +107,11 @@ class TensorFile:
     def whole(self) -> bool:
         """True where the elements are in memory already."""
         return self._loaded is not None or self._head is not None
+
+    @property
+    def found(self) -> str:
+        """Element type and shape as the file has them."""
+        return _found(self._kept, self.shape)
 
     def read(self, start: int, count: int, out: PageBuffer | None = None) -> NDArray[Any]:
         """Elements ``start`` to ``start + count`` in C order.
@@ -166,7 +181,7 @@ class TensorFile:
 
     def _mapping(self) -> mmap.mmap:
         if os.fstat(self._descriptor).st_size < self._file_size:
-            raise TensorUnreadable(f"{file_name(self._path)}: shrank while it was read")
+            raise self._shrank()
         if self._map is None:
             self._map = mmap.mmap(self._descriptor, self._file_size, prot=mmap.PROT_READ)
         return self._map
@@ -178,31 +193,70 @@ class TensorFile:
             self._map.madvise(mmap.MADV_DONTNEED, begin, min(self._touched[1], self._file_size) - begin)
             self._touched = None
 
+    def _shrank(self) -> TensorUnreadable:
+        return TensorUnreadable(f"{self.side}{file_name(self._path)}: shrank while it was read")
+
     def _fill(self, begin: int, length: int, out: PageBuffer) -> memoryview:
         view = out.take(length)
-        done = 0
+        self._read_into(view, begin)
+        return view
+
+    def _read_into(self, view: memoryview, begin: int) -> None:
+        length, done = len(view), 0
         while done < length:
             try:
                 got = os.preadv(self._descriptor, [view[done:]], begin + done)
             except OSError as error:
-                raise TensorUnreadable(f"{file_name(self._path)}: reading failed ({error.strerror})") from None
+                raise TensorUnreadable(
+                    f"{self.side}{file_name(self._path)}: reading failed ({error.strerror})"
+                ) from None
             if got == 0:
-                raise TensorUnreadable(f"{file_name(self._path)}: shrank while it was read")
+                raise self._shrank()
             done += got
-        return view
 
     def _gather(self, start: int, count: int) -> NDArray[Any]:
         """Elements of a view that does not lie in C order, copied one by one."""
         assert self._layout.strides is not None
         width = self.dtype.width
+        kept = [(n, stride) for n, stride in zip(self.shape, self._layout.strides, strict=True) if n != 1]
+        shape = tuple(n for n, _ in kept)  # NumPy knows 64 dimensions; those of length 1 do not matter
+        strides = tuple(stride for _, stride in kept)
+        if self._head is None and not self._mapped:
+            return self._gather_read(shape, strides, start, count)
         memory: bytes | mmap.mmap = self._head if self._head is not None else self._mapping()
-        strides = tuple(stride * width for stride in self._layout.strides)
-        view = np.ndarray(self.shape, _GATHER[width], memory, self._layout.offset, strides)
+        steps = tuple(stride * width for stride in strides)
+        view = np.ndarray(shape, _GATHER[width], memory, self._layout.offset, steps)
         values: NDArray[Any] = view.flat[start : start + count].view(self._storage)
         del view
         if self._map is not None:
             self._map.madvise(mmap.MADV_DONTNEED)
         return values
+
+    def _gather_read(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int, count: int) -> NDArray[Any]:
+        """The same without a map: the lines of the file that hold the elements, each run of lines read once."""
+        width = self.dtype.width
+        places = np.zeros(count, np.int64)
+        rest = np.arange(start, start + count, dtype=np.int64)
+        for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+            rest, index = np.divmod(rest, length)
+            places += index * stride
+        lines, line = np.unique(places * width // _LINE, return_inverse=True)
+        breaks = np.flatnonzero(np.diff(lines) != 1) + 1
+        data = np.empty(len(lines) * _LINE // width, _GATHER[width])
+        memory: memoryview = data.data.cast("B")
+        for first, stop in zip([0, *breaks.tolist()], [*breaks.tolist(), len(lines)], strict=True):
+            begin = self._layout.offset + int(lines[first]) * _LINE
+            end = min(self._layout.offset + (int(lines[stop - 1]) + 1) * _LINE, self._file_size)
+            self._read_into(memory[first * _LINE : first * _LINE + end - begin], begin)
+        each = _LINE // width
+        values: NDArray[Any] = data[line * each + places % each].view(self._storage)
+        return values
+
+
+@functools.lru_cache(4096)
+def _found(name: str, shape: tuple[int, ...]) -> str:
+    """As the dumps write them; a shape of more dimensions than any tensor has is cut."""
+    return f"torch.{name} {list(shape) if len(shape) <= 128 else shape_text(shape)}"
 
 
 def tensor_path(folder: str, name: str) -> str:
@@ -264,7 +318,9 @@ def open_tensor(path: Path | str, *, mapped: bool = True) -> TensorFile:
         return _open(descriptor, text, suffix, mapped)
     except OSError as error:
         os.close(descriptor)
-        raise TensorUnreadable(f"{file_name(text)}: reading failed ({error.strerror or error})") from None
+        raise TensorUnreadable(
+            f"{file_name(text)}: reading failed ({one_line(error.strerror or str(error))})"
+        ) from None
     except BaseException:
         os.close(descriptor)
         raise
@@ -296,9 +352,10 @@ def _open(descriptor: int, path: str, suffix: str, mapped: bool) -> TensorFile:
         else:
             raise source.refuse("not a file of torch.save (its first bytes say otherwise)")
     except Unusual as error:
-        dtype, shape, values = load_by_torch(path, file_name(path), str(error))
-        file = TensorFile(path, Layout(dtype, shape, None, 0, False), descriptor, source.size, b"", mapped)
-        file._loaded = values
+        dtype, kept, shape, values = load_by_torch(path, file_name(path), str(error))
+        layout = Layout(dtype, shape, None, 0, False, count_elements(shape))
+        file = TensorFile(path, layout, descriptor, source.size, b"", mapped)
+        file._loaded, file._kept = values, kept
         return file
     return TensorFile(path, layout, descriptor, source.size, head, mapped)
 

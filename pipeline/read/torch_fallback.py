@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from opassay.pipeline.read.tensor_layout import TensorUnreadable
+from opassay.pipeline.read.tensor_layout import TensorUnreadable, one_line
 from opassay.schemas.dtypes import DType, parse_dtype
 
 
-def load_by_torch(path: str, name: str, why: str) -> tuple[DType, tuple[int, ...], Any]:
+def load_by_torch(path: str, name: str, why: str) -> tuple[DType, str, tuple[int, ...], Any]:
     """Load a whole tensor by torch, by value: dense, dequantised, C order.
 
     Parameters
@@ -26,6 +26,8 @@ def load_by_torch(path: str, name: str, why: str) -> tuple[DType, tuple[int, ...
     -------
     dtype : DType
         Element type after dequantising.
+    kept : str
+        Name of the element type in the file, before dequantising, without ``torch.``.
     shape : tuple of int
         Shape.
     values : numpy.ndarray
@@ -39,14 +41,15 @@ def load_by_torch(path: str, name: str, why: str) -> tuple[DType, tuple[int, ...
     try:
         import torch
     except ImportError:
-        raise TensorUnreadable(f"{name}: needs torch to read ({why}); install opassay[torch]") from None
+        raise TensorUnreadable(f"{name}: needs torch to read ({one_line(why)}); install opassay[torch]") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             value = torch.load(Path(path), map_location="cpu", weights_only=True)
             if not isinstance(value, torch.Tensor):
-                raise TensorUnreadable(f"{name}: holds a {type(value).__name__}, not one tensor")
+                raise TensorUnreadable(f"{name}: holds one {type(value).__name__}, not one tensor")
             value = value.detach()
+            kept = str(value.dtype).removeprefix("torch.")
             if value.is_meta:
                 raise TensorUnreadable(f"{name}: a tensor without data (meta device)")
             if value.is_nested:
@@ -64,5 +67,7 @@ def load_by_torch(path: str, name: str, why: str) -> tuple[DType, tuple[int, ...
         raise
     except Exception as error:  # whatever torch raises on an odd file becomes this file's reason
         text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise TensorUnreadable(f"{name}: torch cannot read it ({why}): {text[:200]}") from None
-    return dtype, tuple(value.shape), flat.view(dtype.storage)
+        if text.startswith("Weights only load failed"):  # goes on with advice that would run the file's code
+            text = "its safe loader refuses the file"
+        raise TensorUnreadable(f"{name}: torch cannot read it ({one_line(why)}): {one_line(text)}") from None
+    return dtype, kept, tuple(value.shape), flat.view(dtype.storage)

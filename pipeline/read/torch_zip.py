@@ -1,186 +1,30 @@
 """Finds the tensor in a file of ``torch.save`` without torch: the zip container and the older one made of pickles.
 
-No code of a file is ever run: the unpickler knows a closed list of names, and each stands for a record of ours. A name
-of torch that is not on the list makes the file ``Unusual`` (torch may read it); any other name is refused.
+No code of a file is ever run: ``torch_pickle`` reads the pickle inside. What is not plain makes the file ``Unusual``.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 import struct
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from opassay.pipeline.read import torch_alike
-from opassay.pipeline.read.tensor_layout import Layout, Source, TensorUnreadable, Unusual, lay_out
-from opassay.schemas.dtypes import BY_NAME, DType, parse_dtype
+from opassay.pipeline.read.tensor_layout import Layout, Source, Unusual, lay_out
+from opassay.pipeline.read.torch_pickle import MAX_PICKLE, View, checked_view, unpickle
+from opassay.schemas.dtypes import BY_NAME
 
 ZIP_MAGIC: Final = b"PK\x03\x04"
 LEGACY_MAGIC: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_MAX_DIRECTORY: Final = 64 << 20  # bytes of directory or pickle that a file with one tensor could have at the most
+_MAX_DIRECTORY: Final = 64 << 20  # bytes; far more than a file with one tensor could have
 _END: Final = struct.Struct("<4s4H2LH")
 _END64: Final = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR64: Final = struct.Struct("<4sLQL")
 _ENTRY: Final = struct.Struct("<4s4xHH8xLLHHH8xL")
 _LOCAL_NAMES: Final = struct.Struct("<HH")
 
-_STORAGES: Final = {
-    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
-    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexDoubleStorage": "complex128",
-    "ComplexFloatStorage": "complex64",
-}  # fmt: skip
 _MOST_KNOWN: Final = 4096
-_STORAGE_MODULES: Final = ("torch", "torch.storage", "torch.cuda", "torch.npu", "torch_npu.npu")
-
-
-class _StorageKind:
-    """Stands for a storage class; ``dtype`` is None for bytes without a type."""
-
-    __slots__ = ("dtype",)
-
-    def __init__(self, dtype: DType | None) -> None:
-        self.dtype = dtype
-
-
-class _Storage:
-    """One storage a pickle refers to: its type, its key, its number of elements (bytes where it has no type)."""
-
-    __slots__ = ("count", "dtype", "key")
-
-    def __init__(self, dtype: DType | None, key: str, count: int) -> None:
-        self.dtype = dtype
-        self.key = key
-        self.count = count
-
-
-class _View:
-    """A tensor as the pickle tells it; nothing is checked yet."""
-
-    __slots__ = ("dtype", "first", "shape", "storage", "strides")
-
-    def __init__(self, storage: Any, first: Any, shape: Any, strides: Any, dtype: Any) -> None:
-        self.storage = storage
-        self.first = first
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
-
-
-def _rebuild_v2(storage: Any, first: Any, shape: Any, strides: Any, *rest: Any) -> _View:
-    if len(rest) > 2 and rest[2]:
-        raise Unusual(f"a view with the marks {sorted(map(str, rest[2]))}")
-    return _View(storage, first, shape, strides, storage.dtype if isinstance(storage, _Storage) else None)
-
-
-def _rebuild_v3(
-    storage: Any, first: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, *rest: Any
-) -> _View:
-    if rest and rest[0]:
-        raise Unusual(f"a view with the marks {sorted(map(str, rest[0]))}")
-    return _View(storage, first, shape, strides, dtype)
-
-
-def _rebuild_npu(storage: Any, first: Any, shape: Any, strides: Any, *_rest: Any) -> _View:
-    return _View(storage, first, shape, strides, storage.dtype if isinstance(storage, _Storage) else None)
-
-
-def _rebuild_parameter(data: Any, *_rest: Any) -> Any:
-    return data
-
-
-_NAMES: Final[dict[tuple[str, str], Any]] = {
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
-    ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    ("torch_npu.utils.storage", "_rebuild_npu_tensor"): _rebuild_npu,
-    ("collections", "OrderedDict"): OrderedDict,
-    ("torch", "Size"): tuple,
-    **{(module, name): _StorageKind(BY_NAME[kind]) for module in _STORAGE_MODULES for name, kind in _STORAGES.items()},
-    **{(module, "UntypedStorage"): _StorageKind(None) for module in _STORAGE_MODULES},
-    **{("torch", name): row for name, row in BY_NAME.items()},
-}
-
-
-class _Names(pickle.Unpickler):
-    """An unpickler that can build nothing but records of this file."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        known = _NAMES.get((module, name))
-        if known is not None:
-            return known
-        if module.partition(".")[0] in ("torch", "torch_npu"):
-            if module == "torch" and (dtype := parse_dtype(name)) is not None:
-                return dtype
-            raise Unusual(f"{module}.{name}")
-        raise pickle.UnpicklingError(f"names {module}.{name}, which no tensor needs")
-
-    def persistent_load(self, pid: Any) -> _Storage:
-        if not (isinstance(pid, tuple) and len(pid) in (5, 6) and isinstance(pid[1], _StorageKind)):
-            raise pickle.UnpicklingError("refers to something that is no storage")
-        if len(pid) == 6 and pid[5] is not None:
-            raise Unusual("a storage that is a view of another")
-        key, count = pid[2], pid[4]
-        if not (isinstance(key, str) and type(count) is int and count >= 0):
-            raise pickle.UnpicklingError("has a storage without key or size")
-        return _Storage(pid[1].dtype, key, count)
-
-
-def _unpickle(source: Source, stream: io.BytesIO) -> Any:
-    """The next pickle of a stream, as records.
-
-    Raises
-    ------
-    TensorUnreadable
-        If it is damaged or names anything outside the list.
-    Unusual
-        If it names something of torch outside the list.
-    """
-    try:
-        return _Names(stream).load()
-    except (Unusual, TensorUnreadable):
-        raise
-    except pickle.UnpicklingError as error:
-        raise source.refuse(f"refused: its pickle {_one_line(error)}") from None
-    except Exception as error:  # a damaged pickle raises whatever its opcodes run into
-        raise source.refuse(f"damaged: its pickle ends in {type(error).__name__} ({_one_line(error)})") from None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or "no detail"
-
-
-def _dimensions(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, (tuple, list)) and all(type(item) is int and item >= 0 for item in value):
-        return tuple(value)
-    return None
-
-
-View = tuple[_Storage, DType, tuple[int, ...], tuple[int, ...], int]
-"""Storage, type, shape, strides and first element of a tensor, types checked."""
-
 _KNOWN: Final[dict[bytes, View]] = {}  # short pickles seen before: a dump has thousands of tensors of few shapes
-
-
-def _checked(source: Source, value: Any) -> View:
-    """The parts of a view, types checked.
-
-    Raises
-    ------
-    TensorUnreadable
-        If the value is no tensor or its parts are of the wrong types.
-    """
-    if not isinstance(value, _View):
-        kind = type(value).__name__ if type(value).__module__ in ("builtins", "collections") else "record"
-        article = "an" if kind[:1] in "aeiouAEIOU" else "a"
-        raise source.refuse(f"holds {article} {kind}, not one tensor")
-    shape, strides = _dimensions(value.shape), _dimensions(value.strides)
-    ok = isinstance(value.storage, _Storage) and isinstance(value.dtype, DType) and type(value.first) is int
-    if not ok or shape is None or strides is None or len(shape) != len(strides) or value.first < 0:
-        raise source.refuse("damaged: the pickle's tensor has parts of the wrong type")
-    return value.storage, value.dtype, shape, strides, value.first
 
 
 # --- the zip container --------------------------------------------------------------------------------------------
@@ -333,14 +177,14 @@ def parse_zip(source: Source) -> Layout:
     prefix = name[: -len(b"data.pkl")]
     start = _data_start(source, pickled)
     length = pickled[1]
-    if length > _MAX_DIRECTORY:
+    if length > MAX_PICKLE:
         raise source.refuse(f"its pickle has {length} bytes; a file with one tensor has a few hundred")
     text = source.at(start, length)
     if len(text) < length:
         raise source.refuse(f"cut short: {source.size} bytes, its pickle ends at byte {start + length}")
     view = _KNOWN.get(text)
     if view is None:
-        view = _checked(source, _unpickle(source, io.BytesIO(text)))
+        view = checked_view(source, unpickle(source, text)[0])
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         if length <= 1024:
@@ -384,19 +228,21 @@ def parse_legacy(source: Source) -> Layout:
     Unusual
         Several storages, sparse, quantised ...: torch may read it.
     """
-    stream = io.BytesIO(source.at(0, 1 << 20))
-    stream.seek(len(LEGACY_MAGIC))
-    protocol, machine, value, keys = (_unpickle(source, stream) for _ in range(4))
+    text = source.at(0, MAX_PICKLE)
+    protocol, at = unpickle(source, text, len(LEGACY_MAGIC))
+    machine, at = unpickle(source, text, at)
+    value, at = unpickle(source, text, at)
+    keys, at = unpickle(source, text, at)
     if protocol != 1001 or not isinstance(machine, dict):
         raise Unusual("an older torch protocol")
     swapped = machine.get("little_endian") is False
-    storage, dtype, shape, strides, first = _checked(source, value)
+    storage, dtype, shape, strides, first = checked_view(source, value)
     if keys != [storage.key]:
         raise Unusual("several storages in the older torch format")
-    start = stream.tell() + 8
+    start = at + 8
     head = source.at(start - 8, 8)
     if len(head) < 8:
         raise source.refuse(f"cut short: {source.size} bytes, before the tensor's data")
     count = int.from_bytes(head, "big" if swapped else "little")
-    stored = count * (storage.dtype.width if storage.dtype else 1) // dtype.width
+    stored = count * (BY_NAME[storage.dtype].width if storage.dtype else 1) // dtype.width
     return lay_out(source, dtype, shape, strides, start, first, stored, swapped)

@@ -5,13 +5,17 @@ A tree is ``root/step0/rank0/dump.json`` (or ``procN`` in place of ``rankN``, ``
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opassay.pipeline.watch.logs import clip
 from opassay.schemas.errors import DumpNotFound, UsageError
 
+_NOTHING = (errno.ENOENT, errno.ENOTDIR)
 DUMP, DEBUG = "dump.json", "debug.json"
 _RANK = re.compile(r"rank(0|[1-9][0-9]*)?\Z")
 _PROC = re.compile(r"proc([0-9]+)\Z")
@@ -30,11 +34,14 @@ class Rank:
         The rank number; None for ``rank``, ``proc...`` and single files.
     files : tuple of Path
         The JSON files that stand in it: ``dump.json``, ``debug.json``, both or none.
+    error : str
+        Why the folder cannot be looked into; "" where it can.
     """
 
     label: str
     number: int | None
     files: tuple[Path, ...]
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +67,15 @@ class Tree:
         In number order.
     ignored : tuple of str
         Folders that look like ranks or steps but are not named so (``rank01``).
+    lost : tuple of str
+        Steps that cannot be looked into or have the number of another one, each with the reason.
     """
 
     path: Path
     level: str
     steps: tuple[Step, ...]
     ignored: tuple[str, ...] = field(default=())
+    lost: tuple[str, ...] = field(default=())
 
 
 def open_tree(path: Path, side: str) -> Tree:
@@ -81,24 +91,31 @@ def open_tree(path: Path, side: str) -> Tree:
     Raises
     ------
     DumpNotFound
-        The path does not exist, or no dump stands at any level below it.
+        The path does not exist or cannot be looked into, or no dump stands at any level below it.
     UsageError
         It is a file of another name.
     """
-    if not path.exists():
+    try:
+        return _open_tree(path, side)
+    except OSError as error:
+        if isinstance(error, DumpNotFound):
+            raise
+        raise DumpNotFound(
+            f"{side} path {clip(str(path))} cannot be looked into ({error.strerror}); check -{side[0]}p and its permissions"
+        ) from error
+
+
+def _open_tree(path: Path, side: str) -> Tree:
+    found = _mode(path)
+    if not found:
         raise DumpNotFound(f"{side} path {path} does not exist; check -{side[0]}p")
-    if not path.is_dir():
+    if not stat.S_ISDIR(found):
         if path.name not in (DUMP, DEBUG):
             raise UsageError(
                 f"{side} file {path} is not called {DUMP} or {DEBUG}; give one of these, or the folder that holds it"
             )
         return Tree(path, "file", (Step(None, path.parent, (Rank("", None, (path,)),)),))
-    try:
-        names = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
-    except OSError as error:
-        raise DumpNotFound(
-            f"{side} folder {path} cannot be listed ({error.strerror}); check its permissions"
-        ) from error
+    names = _folders(path)
     if files := _files(path):
         match = _RANK.match(path.resolve().name)
         number = int(match[1]) if match and match[1] else None
@@ -106,15 +123,25 @@ def open_tree(path: Path, side: str) -> Tree:
     ranks, ignored = _ranks(path, names)
     if ranks:
         return Tree(path, "step", (Step(None, path, ranks),), ignored)
-    steps = []
-    for name in names:
+    steps: dict[int, Step] = {}
+    lost: list[str] = []
+    for name in sorted(names, key=lambda name: (len(name), name)):  # step1 before step01
         if match := _STEP.match(name):
-            inner, odd = _ranks(path / name, sorted(entry.name for entry in os.scandir(path / name) if entry.is_dir()))
+            try:
+                inner, odd = _ranks(path / name, _folders(path / name))
+            except OSError as error:
+                lost.append(f"{path / name} cannot be looked into ({error.strerror})")
+                continue
             ignored += odd
-            if inner:
-                steps.append(Step(int(match[1]), path / name, inner))
+            number = int(match[1])
+            if inner and number in steps:
+                lost.append(f"{path / name} has the number of {steps[number].path.name} and is not compared; rename it")
+            elif inner:
+                steps[number] = Step(number, path / name, inner)
     if steps:
-        return Tree(path, "root", tuple(sorted(steps, key=lambda step: step.number or 0)), ignored)
+        return Tree(path, "root", tuple(steps[number] for number in sorted(steps)), ignored, tuple(lost))
+    if lost:
+        raise DumpNotFound(f"{side} folder {path} holds no step that can be read: {'; '.join(lost[:3])}")
     seen = ", ".join(names[:5]) or "nothing"
     raise DumpNotFound(
         f"{side} folder {path} holds no {DUMP}, no rankN or procN folder with one, and no stepN folder (found {seen}); "
@@ -122,8 +149,39 @@ def open_tree(path: Path, side: str) -> Tree:
     )
 
 
+def _mode(path: Path) -> int:
+    """Type and permissions of what stands at a path, 0 for nothing; OSError where that cannot be told."""
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in _NOTHING:
+            return 0
+        raise
+
+
+def _folders(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted; what cannot be told (a link to itself) counts as one, to be reported."""
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                found = entry.is_dir()
+            except OSError:
+                found = True
+            if found:
+                names.append(entry.name)
+    return sorted(names)
+
+
 def _files(folder: Path) -> tuple[Path, ...]:
-    return tuple(folder / name for name in (DUMP, DEBUG) if (folder / name).is_file())
+    return tuple(folder / name for name in (DUMP, DEBUG) if stat.S_ISREG(_mode(folder / name)))
+
+
+def _rank(folder: Path, number: int | None) -> Rank:
+    try:
+        return Rank(folder.name, number, _files(folder))
+    except OSError as error:
+        return Rank(folder.name, number, (), f"{folder} cannot be looked into ({error.strerror})")
 
 
 def _ranks(folder: Path, names: list[str]) -> tuple[tuple[Rank, ...], tuple[str, ...]]:
@@ -132,6 +190,6 @@ def _ranks(folder: Path, names: list[str]) -> tuple[tuple[Rank, ...], tuple[str,
     procs = [(name, found) for name in names if (found := _PROC.match(name))]
     ignored = tuple(name for name in names if name.startswith("rank") and not _RANK.match(name))
     if ranks:
-        numbered = [Rank(name, int(found[1]) if found[1] else None, _files(folder / name)) for name, found in ranks]
+        numbered = [_rank(folder / name, int(found[1]) if found[1] else None) for name, found in ranks]
         return tuple(sorted(numbered, key=lambda rank: (rank.number is not None, rank.number or 0))), ignored
-    return tuple(Rank(name, None, _files(folder / name)) for name, _ in procs), ignored
+    return tuple(_rank(folder / name, None) for name, _ in procs), ignored

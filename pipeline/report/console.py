@@ -228,9 +228,11 @@ def render(summary: Summary, width: int | None = None, *, color: bool = False, a
 def show(summary: Summary, stream: TextIO | None = None) -> None:
     """Print the panel: coloured on a terminal without NO_COLOR, else plain; ASCII where the encoding is no Unicode.
 
-    A closed pipe is no error.
+    A stream that is closed, full or read by nobody is no error.
     """
     stream = stream or sys.stdout
+    if stream is None:
+        return
     terminal = stream.isatty()
     width = shutil.get_terminal_size((MAX_WIDTH, 24)).columns if terminal else None
     text = render(
@@ -243,7 +245,7 @@ def show(summary: Summary, stream: TextIO | None = None) -> None:
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except BrokenPipeError:
+    except (OSError, ValueError):
         return
 
 

@@ -10,7 +10,9 @@ import errno
 import itertools
 import logging
 import os
+import re
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
@@ -20,6 +22,10 @@ from opassay.schemas.errors import OutputError
 LOGGER: Final = logging.getLogger("opassay.report")
 
 _NUMBERS: Final = itertools.count()  # several parts of a file may be open at once
+
+_STAMP: Final = re.compile(r"_(\d{14})(?=[_.])", re.ASCII)
+_TRIES: Final = 3600
+_NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
 
 # errno -> (what is the matter, what to try)
 _REASONS: Final = {
@@ -106,8 +112,8 @@ class WholeFile:
     """A file that stands under its own name only once it is complete.
 
     Bytes go to a hidden temporary name in the same folder. `commit` (or leaving the ``with`` block well) renames it,
-    `discard` (or leaving it by an exception) removes it. A file that already has the final name is replaced, and the
-    log says so. Every failure of the disk becomes an OutputError.
+    `discard` (or leaving it by an exception) removes it. A result that already has the final name is never replaced:
+    the timestamp in the name goes on by a second until the name is free. Every failure of the disk becomes an OutputError.
 
     Parameters
     ----------
@@ -174,9 +180,7 @@ class WholeFile:
         self.path = path or self.path
         try:
             self.file.close()
-            if self.path.is_file():
-                LOGGER.warning("%s exists and is replaced", self.path)
-            os.replace(self.temporary, self.path)
+            self.path = _claim(self.temporary, self.path)
         except OSError as error:
             self.discard()
             raise output_error(self.path, error) from error
@@ -201,3 +205,40 @@ class WholeFile:
         self.discard()
         if isinstance(error, OSError) and not isinstance(error, OutputError) and error.errno in _REASONS:
             raise output_error(self.path, error) from error
+
+
+def _claim(temporary: Path, path: Path) -> Path:
+    """Give a complete file its final name, or that of one of the next seconds; other runs may do the same at the time."""
+    for _ in range(_TRIES):
+        try:
+            _rename_new(temporary, path)
+            return path
+        except FileExistsError:
+            found = _STAMP.search(path.name)
+            if found is None:  # no result of ours has such a name
+                os.replace(temporary, path)
+                return path
+            try:
+                later = datetime.strptime(found[1], "%Y%m%d%H%M%S") + timedelta(seconds=1)
+            except ValueError:
+                later = datetime.now()
+            path = path.with_name(f"{path.name[: found.start(1)]}{later:%Y%m%d%H%M%S}{path.name[found.end(1) :]}")
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def _rename_new(temporary: Path, path: Path) -> None:
+    """Rename without replacing: by a second link, or behind an empty file where the file system has no links."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+    else:
+        temporary.unlink()

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from opassay.pipeline.watch.logs import clip
 from opassay.schemas.errors import BudgetError, UsageError
 
 FLOOR_BYTES: Final = 300 << 20  # libraries, tables of a usual dump
 WORKER_BYTES: Final = 16 << 20  # what a worker has of its own: two windows and their scratch
 WINDOW_BYTES: Final = 4 << 20
 _DEFAULT_SHARE: Final = 0.8  # of the memory that is free
+_MOST_BYTES: Final = 1 << 62
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -74,12 +76,17 @@ def parse_bytes(text: str) -> int:
     Raises
     ------
     UsageError
-        If the text is no size.
+        If the text is no size, or more than any machine has.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE)
+    found = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*([kmgt]?)(?:i?b)?\s*", text, re.IGNORECASE | re.ASCII)
     if found is None:
-        raise UsageError(f"{text!r} is no size in bytes; write for example 4G or 512M")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+        raise UsageError(f"{clip(text)!r} is no size in bytes; write for example 4G or 512M")
+    whole, part = found[1].lstrip("0"), (found[2] or "")[:18]
+    if len(whole) < 20:
+        size: int = int(f"0{whole}{part}") * _UNITS[found[3].lower()] // 10 ** len(part)
+        if size <= _MOST_BYTES:
+            return size
+    raise UsageError(f"{clip(text)} is more memory than any machine has; write for example 4G or 512M")
 
 
 def usable_cores(root: Path = Path("/")) -> int:

@@ -49,7 +49,7 @@ class Plan:
     notes : tuple of str
         How things were paired where it is not by equal number, and one-sided ranks and steps: for the log.
     lost : tuple of str
-        Ranks that exist on both sides and cannot be compared, for lack of a JSON file (exit status 3).
+        Ranks and steps that cannot be compared, for lack of a JSON file or of the right to look (exit status 3).
     """
 
     pairs: tuple[RankPair, ...]
@@ -76,7 +76,7 @@ def make_plan(target: Tree, golden: Tree) -> Plan:
         file, folder = (target, golden) if target.level == "file" else (golden, target)
         raise UsageError(f"{file.path} is a file and {folder.path} is a folder; give two files or two folders")
     notes = [f"ignored folder {name}: not named rankN" for tree in (target, golden) for name in tree.ignored]
-    lost: list[str] = []
+    lost = [f"{side} {line}" for side, tree in (("target", target), ("golden", golden)) for line in tree.lost]
     pairs: list[RankPair] = []
     several = target.level == "root" and golden.level == "root" and max(len(target.steps), len(golden.steps)) > 1
     for ours, theirs in _step_pairs(target, golden, notes):
@@ -149,6 +149,9 @@ def _file_pairs(ours: Rank, theirs: Rank, step: int | None) -> tuple[list[RankPa
     common = [name for name in mine if name in other]
     where = ours.label or "the pair"
     pairs = [RankPair(mine[name], other[name], ours.label, step, name != DUMP) for name in common]
+    errors = [(side, rank.error) for side, rank in (("target", ours), ("golden", theirs)) if rank.error]
+    if errors:
+        return [], [f"{where}: {side} {error}" for side, error in errors]
     lost = []
     for side, names, rest in (("target", mine, other), ("golden", other, mine)):
         for name in names:

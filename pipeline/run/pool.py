@@ -17,11 +17,12 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Final, Generic, TypeVar
 
@@ -29,6 +30,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PRELOAD: Final = ("opassay.pipeline.measure.warm",)
+_RETRY_S: Final = 0.2
+_NOT_STARTED: Final = (OSError, EOFError, multiprocessing.ProcessError)  # the fork server died meanwhile
 _PR_SET_PDEATHSIG: Final = 1
 _ONE_THREAD: Final = (
     "OPENBLAS_NUM_THREADS",
@@ -41,14 +44,15 @@ _ONE_THREAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost(Generic[T]):
-    """In place of a result: the worker died on this task, twice (or once on a piece of a task that had died before).
+    """In place of a result: the worker died on this task, twice (or once on a piece of a task that had died before), or
+    no worker could be started for it.
 
     Attributes
     ----------
     task : object
         The task, or the piece of it.
     exit_code : int or None
-        Of the last worker; negative is a signal number.
+        Of the last worker; negative is a signal number, None if it never ran.
     """
 
     task: T
@@ -74,6 +78,9 @@ class _Worker:
             self.process = context.Process(target=_serve, args=(theirs,), daemon=True, name="opassay-worker")
             with _no_main():
                 self.process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
         finally:
             theirs.close()
 
@@ -183,7 +190,11 @@ class Pool:
                     except Exception as error:
                         yield entry.index, error
                         continue
-                    worker = self._free_worker()
+                    try:
+                        worker = self._free_worker()
+                    except _NOT_STARTED:
+                        yield entry.index, WorkerLost(entry.task, None)
+                        continue
                     busy.append(worker)
                     worker.give(entry, message)
                 if not busy:
@@ -227,7 +238,11 @@ class Pool:
                 return worker
             self._forget(worker)
             worker.end(0)
-        worker = _Worker(_context(self._preload))
+        try:
+            worker = _Worker(_context(self._preload))
+        except _NOT_STARTED:
+            time.sleep(_RETRY_S)  # its death shows in a moment, and then a fresh server starts
+            worker = _Worker(_context(self._preload))
         self._all.append(worker)
         return worker
 
@@ -269,18 +284,21 @@ class Pool:
 def _context(preload: tuple[str, ...]) -> Any:
     """The fork server's context; the server starts here, with single-threaded numeric libraries."""
     context = multiprocessing.get_context("forkserver")
-    if getattr(forkserver._forkserver, "_forkserver_pid", None) is None:
-        context.set_forkserver_preload(list(preload))
-        before = {name: os.environ.get(name) for name in _ONE_THREAD}
-        os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
-        try:
-            forkserver.ensure_running()
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
+    context.set_forkserver_preload(list(preload))
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    resource_tracker.ensure_running()  # else it starts below and lets the signal through
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    # blocked until the server is there, and in the server for good: Ctrl-C reaches it too while it still imports
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()  # does nothing where one is running
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return context
 
 

@@ -11,6 +11,8 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 
 LOGGER: Final = logging.getLogger("opassay")
 LEVEL_VARIABLES: Final = ("OPASSAY_LOG_LEVEL", "MSPROBE_LOG_LEVEL")  # the first that is set holds
+TOLD: Final = 200  # characters of a text of the user's that a message shows
+LINE_LIMIT: Final = 3000  # characters of a line; nobody reads more, and terminals choke on it
 _LEVELS: Final = {"0": logging.DEBUG, "1": logging.INFO, "2": logging.WARNING, "3": logging.ERROR}
 _BY_VERBOSITY: Final = {"quiet": logging.WARNING, "normal": logging.INFO, "verbose": logging.DEBUG}
 
@@ -25,15 +27,20 @@ def one_line(text: str) -> str:
     return text.translate(_CONTROL)
 
 
+def clip(text: str, length: int = TOLD) -> str:
+    """`text` as messages show it: its beginning and its end, at most `length` characters (100 or more)."""
+    return text if len(text) <= length else f"{text[: length - 65]} ... {text[-60:]}"
+
+
 class OneLine(logging.Formatter):
-    """``2026-01-01 12:00:00 (1234) [INFO] text``, never more than one line, a traceback included."""
+    """``2026-01-01 12:00:00 (1234) [INFO] text``, never more than one line of bounded length, a traceback included."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s (%(process)d) [%(levelname)s] %(message)s", "%Y-%m-%d %H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of one record, without its newline."""
-        return one_line(super().format(record))
+        return clip(one_line(super().format(record)), LINE_LIMIT if record.exc_info is None else 10 * LINE_LIMIT)
 
 
 class StandardStreams(logging.Handler):

@@ -248,6 +248,17 @@ def test_what_cannot_be_measured_says_so(tmp_path: Path) -> None:
     assert report.ranks[0].damaged
 
 
+def test_a_file_that_contradicts_its_json_says_so(tmp_path: Path) -> None:
+    tensor_rows(tmp_path, [BASE], [BASE], [BASE])
+    np.save(tmp_path / "target" / "dump_tensor_data" / f"{OP}.output.0.npy", BASE.astype(np.float64))
+    found = row(
+        opassay.compare(*[tmp_path / side / "dump.json" for side in ("target", "golden")]).rows, f"{OP}.output.0"
+    )
+    assert found["result"] == "warning"
+    assert "NPU: the file holds torch.float64 [100], the JSON says torch.float32 [100]" in found["message"]
+    assert "Bench:" not in found["message"]
+
+
 def test_empty_tensors_are_equal_without_a_file(tmp_path: Path) -> None:
     hollow = tensor(shape=(0, 3), stats=(None,) * 4)
     paths = [

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 from opassay.pipeline.measure import tensors as measuring
+from opassay.pipeline.measure import work
 from opassay.pipeline.measure.tensors import measure_tensors
 from opassay.pipeline.run.budget import Budget
 from opassay.pipeline.run.pool import Pool
@@ -86,6 +87,7 @@ def test_metrics_agree_with_plain_float64(dumps: Dumps) -> None:
     assert row["worst_index"] == abs(t - g).argmax()
     assert row["within_rounding"] is False
     assert row["bytes"] == 2 * 4 * 10_001
+    assert (row["target_found"], row["golden_found"]) == ("torch.float32 [73, 137]", "torch.float32 [73, 1, 137]")
 
 
 def test_states_of_pairs_that_are_not_computed(dumps: Dumps) -> None:
@@ -119,6 +121,14 @@ def test_states_of_pairs_that_are_not_computed(dumps: Dumps) -> None:
     one = frame.row(0, named=True)
     assert (one["cosine"], one["euclidean"], one["error_max"], one["relative_max"]) == (None, None, 0.5, 0.2)
     assert frame["size"].to_list()[1:] == [None] * 11
+    found = list(zip(frame["target_found"], frame["golden_found"], strict=True))
+    assert found[:3] == [
+        ("torch.float32 []", "torch.float32 [1, 1]"),
+        ("torch.float32 [0, 3]", "torch.float32 [0, 3]"),
+        ("torch.float32 [0, 3]", "torch.float64 [0, 3]"),
+    ]
+    assert found[4] == ("torch.float32 [2, 3]", "torch.float32 [3, 2]")
+    assert found[5:] == [(None, None)] * 7
 
 
 def test_dtypes_may_differ(dumps: Dumps) -> None:
@@ -152,6 +162,44 @@ def test_huge_and_tiny_numbers_are_measured_again_with_scales(dumps: Dumps) -> N
     assert frame["cosine"].to_list() == pytest.approx([1.0, -1.0], abs=1e-12)
     assert frame["euclidean"][0] == pytest.approx(0.5e200 * math.sqrt((base**2).sum()), rel=1e-9)
     assert frame["euclidean"][1] == pytest.approx(2e-200 * math.sqrt((base**2).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["map", "read"])
+def test_a_file_that_shrinks_costs_only_its_pair(mode: str, dumps: Dumps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the calling process too, where a mapped file would end the run."""
+    for _ in range(3):
+        dumps.add(noise(400_000), noise(400_000, seed=2))
+    opened = work.open_tensor
+
+    def open_and_cut(path: str, *, mapped: bool) -> Any:
+        assert not mapped
+        file = opened(path, mapped=mapped)
+        if path == str(dumps.golden / "op.1.npy"):
+            os.truncate(path, 100_000)
+        return file
+
+    monkeypatch.setattr(work, "open_tensor", open_and_cut)
+    frame = dumps.measure(io=mode)
+    assert frame["state"].to_list() == [MetricState.COMPUTED, MetricState.UNREADABLE, MetricState.COMPUTED]
+    assert frame["reason"][1] == "golden file op.1.npy: shrank while it was read"
+
+
+def test_large_files_get_a_process_of_their_own(dumps: Dumps, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed(dumps)
+    expected = dumps.measure()
+    seen: list[tuple[bool, bool]] = []
+    inner = measuring._measure
+
+    def watched(pool: Pool, place: work.Place, *given: Any) -> None:
+        seen.append((pool.inline, place.mapped))
+        inner(pool, place, *given)
+
+    monkeypatch.setattr(measuring, "_measure", watched)
+    assert same(dumps.measure(io="map"), expected)
+    monkeypatch.setattr(measuring, "_APART_BYTES", 1 << 20)
+    assert same(dumps.measure(io="map"), expected)
+    assert same(dumps.measure(io="read"), expected)
+    assert seen == [(True, False), (False, True), (True, False)]
 
 
 def test_progress_adds_up(dumps: Dumps) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,75 @@ def test_text_that_utf8_cannot_hold(tmp_path: Path, reader: Any) -> None:
         b'"B\xff.forward":{"input_kwargs":{"k\xfe":{"type":"str","value":"\xc3"}}}},"z":1}'
     )
     found = outcome(write(tmp_path, text), reader)
-    assert found["ops"] == ["A\ufffd.forward", "B\ufffd.forward"]
-    assert found["rows"]["slot"].to_list() == [".output.0", ".input.k\ufffd"]
-    assert found["rows"]["value"].to_list() == ["\ufffd", "\ufffd"]
+    assert found["ops"] == [r"A\ud800.forward", r"B\xff.forward"]
+    assert found["rows"]["slot"].to_list() == [".output.0", r".input.k\xfe"]
+    assert found["rows"]["value"].to_list() == [r"\udfff", r"\xc3"]
+    (problem,) = found["problems"]
+    assert (problem.kind, problem.where, problem.fatal) == ("header", r".input.k\xfe", False)
+    assert "not valid Unicode" in problem.text
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_texts_that_differ_only_in_what_utf8_cannot_hold_stay_apart(tmp_path: Path, reader: Any) -> None:
+    text = b'{"task":"statistics","data":{"A\xff.forward":{"output":[null]},"A\xfe.forward":{"output":[null]}}}'
+    found = outcome(write(tmp_path, text), reader)
+    assert found["ops"] == [r"A\xff.forward", r"A\xfe.forward"]
+    assert [problem.kind for problem in found["problems"]] == ["header"]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_statistics_that_are_no_numbers_are_told(tmp_path: Path, reader: Any) -> None:
+    data = {"A.forward": {"output": [tensor(Max="x", Mean=[1]), tensor(Norm={"a": 1}), tensor(Min=None)]}}
+    found = outcome(write(tmp_path, document(data)), reader)
+    assert found["rows"]["max_kind"].to_list() == [4, 0, 0]
+    assert [(p.kind, p.where, p.fatal) for p in found["problems"]] == [("leaf", "A.forward", False)] * 2
+    assert [p.text.partition(": ")[2] for p in found["problems"]] == [
+        "Max (a string), Mean (a list)",
+        "Norm (an object)",
+    ]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["torch.Tensor", "DTensor"])
+def test_a_tensor_without_a_dtype_is_a_tensor_and_told(tmp_path: Path, reader: Any, kind: str) -> None:
+    whole = {"type": kind, "shape": [2], "Max": 1.0, "data_name": "a.pt"}
+    found = outcome(write(tmp_path, document({"A.forward": {"output": [whole, {"type": kind}]}})), reader)
+    rows = found["rows"]
+    assert rows["kind"].to_list() == [0, 0]
+    assert rows["dtype"].to_list() == ["", ""]
+    assert rows["max"].to_list() == [None, None]
+    assert rows["data_name"].to_list() == ["a.pt", None]
+    assert [(p.kind, p.fatal) for p in found["problems"]] == [("leaf", False)] * 2
+    assert "has no dtype" in found["problems"][0].text
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_leaves_without_a_value_do_not_look_alike(tmp_path: Path, reader: Any) -> None:
+    leaves = [{"type": "torch.memory_format", "format": "channels_last"}, {"type": "x"}, {"type": "x", "value": None}]
+    found = outcome(write(tmp_path, document({"A.forward": {"output": leaves}})), reader)
+    assert found["rows"]["value"].to_list() == ["channels_last", "x", "None"]
+    assert found["rows"]["dtype"].to_list() == ["<class 'NoneType'>"] * 3
+    assert found["problems"] == []
+
+
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dump.json")
+    with pytest.raises(DumpNotFound, match="a pipe, a socket or a device"):
+        read_dump(tmp_path / "dump.json")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_another_encoding_is_named(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(DumpMalformed, match="is written in UTF-16"):
+        read_dump(write(tmp_path, json.dumps(document(SMALL)).encode(encoding)))
+
+
+def test_long_texts_are_cut_in_messages(tmp_path: Path) -> None:
+    long = "n" * 100_000
+    table = read_dump(write(tmp_path, document({long: {}, f"{long}.forward": None}, task=long)))
+    assert len(table.task) <= 200
+    assert len(table.problems) == 2
+    assert all(len(p.where) <= 200 and len(p.text) <= 400 for p in table.problems)
 
 
 def test_a_real_cut_dump() -> None:

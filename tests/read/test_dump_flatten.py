@@ -70,7 +70,7 @@ def test_a_level_behind_the_data_makes_a_debug_dump_too(tmp_path: Path) -> None:
         ({"type": "float", "value": 1e-05}, RowKind.SCALAR, "<class 'float'>", "[]", "1e-05", StatKind.FLOAT),
         ({"type": "bool", "value": False}, RowKind.SCALAR, "<class 'bool'>", "[]", "False", StatKind.BOOL),
         ({"type": "torch.dtype", "value": "torch.half"}, RowKind.SCALAR, "<class 'str'>", "[]", "torch.half", StatKind.TEXT),
-        ({"type": "torch.memory_format", "format": "c"}, RowKind.SCALAR, "<class 'NoneType'>", "[]", "None", StatKind.NONE),
+        ({"type": "torch.memory_format", "format": "c"}, RowKind.SCALAR, "<class 'NoneType'>", "[]", "c", StatKind.NONE),
         ({"type": "tuple", "value": [1, "a"]}, RowKind.SCALAR, "<class 'list'>", "[]", "[1, 'a']", StatKind.TEXT),
         ({"type": "torch.Size", "value": [4, 6]}, RowKind.SIZE, "torch.Size", "[4, 6]", "[4, 6]", StatKind.NONE),
         ({"type": "slice", "value": [None, 2, None]}, RowKind.SLICE, "slice", "(3,)", "[None, 2, None]", StatKind.NONE),

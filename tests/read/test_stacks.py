@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,19 @@ def test_many_names_of_one_stack(tmp_path: Path) -> None:
     assert set(table.text_for(names)) == {"['x']"}
     assert table.text_for(["last"]) == ["['y']"]
     assert table.name_hashes.nbytes + table.stack_codes.nbytes == 12 * 70_001
+
+
+def test_a_file_that_is_none_or_in_another_encoding_is_one_problem(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "stack.json")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "wide.json").write_text("{}", "utf-16")
+    for name, words in (("stack.json", "a pipe"), ("folder", "Is a directory"), ("wide.json", "UTF-16")):
+        (problem,) = read_stacks(tmp_path / name).problems
+        assert words in problem.text
+
+
+def test_names_that_are_no_list_are_told(tmp_path: Path) -> None:
+    table = read_stacks(_write(tmp_path, {"0": ["A", ["x"]], "1": [["B"], ["y"]]}))
+    assert table.text_for(["A", "0", "B"]) == [None, None, "['y']"]
+    (problem,) = table.problems
+    assert (problem.where, problem.count) == ("0", 1)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 from pathlib import Path
@@ -48,14 +47,33 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_of_the_same_name_is_replaced_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("links", [True, False])
+def test_a_result_of_the_same_second_is_never_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:  # as on FAT and some network file systems
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "compare_result_rank0_20251231235959_part_1.csv"
+    path.write_text("old")
+    with WholeFile(path) as whole:
+        whole.write(b"new")
+    assert path.read_text() == "old"
+    assert whole.path == tmp_path / "compare_result_rank0_20260101000000_part_1.csv"
+    assert whole.path.read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == sorted([path.name, whole.path.name])
+
+
+def test_a_name_without_a_timestamp_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("old")
-    logging.getLogger("opassay").propagate = True
-    with caplog.at_level(logging.WARNING, "opassay"), WholeFile(path) as whole:
+    with WholeFile(path) as whole:
         whole.write(b"new")
     assert path.read_text() == "new"
-    assert "is replaced" in caplog.text
+    assert os.listdir(tmp_path) == ["a.csv"]
 
 
 class Full:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opassay.pipeline.read.trees import open_tree
@@ -205,3 +209,57 @@ def test_links_are_followed(sides: tuple[Path, Path], tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(sides[0] / "step0")
     assert len(planned(link, sides[1] / "step0").pairs) == 3
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_link_to_itself_costs_that_rank_alone(sides: tuple[Path, Path], side: int) -> None:
+    shutil.rmtree(sides[side] / "step0" / "rank1")
+    (sides[side] / "step0" / "rank1").symlink_to("rank1")
+    plan = planned(*sides)
+    assert labels(plan) == [("rank0", "rank0"), ("rank2", "rank2")]
+    (line,) = plan.lost
+    assert line.startswith(f"rank1: {('target', 'golden')[side]} ")
+    assert "cannot be looked into" in line
+
+
+def test_a_rank_without_permission_is_lost(sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.stat
+
+    def stat(path: Path, *more: Any, **options: Any) -> os.stat_result:
+        if "rank2" in os.fspath(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", stat)  # a user without rights, whoever runs this test
+    plan = planned(*sides)
+    assert len(plan.pairs) == 2
+    assert [line.partition(":")[0] for line in plan.lost] == ["rank2", "rank2"]
+    with pytest.raises(DumpNotFound, match=r"rank2 cannot be looked into \(Permission denied\)"):
+        open_tree(sides[0] / "step0" / "rank2", "target")
+
+
+def test_a_step_that_cannot_be_looked_into_is_lost(tmp_path: Path) -> None:
+    names = [f"step{step}/rank0/dump.json" for step in (0, 1)]
+    target, golden = tree(tmp_path / "t", *names), tree(tmp_path / "g", *names, "step2/rank0/dump.json")
+    (target / "step2").symlink_to("step2")
+    plan = planned(target, golden)
+    assert [pair.step for pair in plan.pairs] == [0, 1]
+    (line,) = plan.lost
+    assert "step2 cannot be looked into" in line
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "y/" * 3000, "loop"])
+def test_a_path_that_cannot_be_looked_into(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(DumpNotFound, match="cannot be looked into") as caught:
+        open_tree(tmp_path / name, "target")
+    assert len(str(caught.value)) < 400
+
+
+def test_two_steps_of_one_number(tmp_path: Path) -> None:
+    target = tree(tmp_path / "t", *[f"{name}/rank0/dump.json" for name in ("step0", "step01", "step1")])
+    golden = tree(tmp_path / "g", *[f"step{step}/rank0/dump.json" for step in (0, 1)])
+    plan = planned(target, golden)
+    assert [pair.target.parts[-3] for pair in plan.pairs] == ["step0", "step1"]
+    (line,) = plan.lost
+    assert "step01 has the number of step1" in line

@@ -106,9 +106,20 @@ def test_without_limits_the_free_memory_counts(tmp_path: Path) -> None:
 def test_the_peak_is_seen() -> None:
     before = tree_bytes()
     with PeakSampler(0.01) as sampler:
-        block = bytearray(80 << 20)
+        block = bytearray(b"x") * (80 << 20)  # written, so that it is really taken
         held = len(block)
         sampler.peak_tree_bytes()
         del block
     assert sampler.peak_tree_bytes() > before + held * 0.9
     assert tree_bytes() < before + held * 0.5
+
+
+def test_sizes_of_any_length_are_read_or_refused() -> None:
+    assert parse_bytes("0" * 500 + "1.5k") == 1536
+    assert parse_bytes("0.1G") == (1 << 30) // 10
+    for text in ("9" * 400, "9" * 5000 + "G", "9999999999T"):
+        with pytest.raises(UsageError, match="more memory than any machine has") as caught:
+            parse_bytes(text)
+        assert len(str(caught.value)) < 400
+    with pytest.raises(UsageError, match="no size"):
+        parse_bytes("\u0661G")

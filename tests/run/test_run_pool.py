@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opassay.pipeline.run import pool as module
 from opassay.pipeline.run.pool import Pool, WorkerLost
 
 
@@ -184,3 +185,47 @@ def test_no_worker_outlives_its_parent(sign: signal.Signals, tmp_path: Path) -> 
         time.sleep(0.05)
     assert not any(alive(pid) for pid in pids)
     process.communicate()
+
+
+@pytest.mark.slow
+def test_a_fork_server_that_dies_is_replaced(pool: Pool) -> None:
+    from multiprocessing import forkserver
+
+    assert dict(pool.map_unordered(abs, [-1])) == {0: 1}
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    with Pool(2, preload=()) as other:
+        assert dict(other.map_unordered(abs, range(-3, 0))) == {0: 3, 1: 2, 2: 1}
+
+
+def test_a_worker_that_cannot_be_started_costs_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def fail(context: object) -> None:
+        tries.append(1)
+        raise BrokenPipeError
+
+    monkeypatch.setattr(module, "_Worker", fail)
+    monkeypatch.setattr(module, "_RETRY_S", 0.0)
+    with Pool(2, preload=()) as broken:
+        assert list(broken.map_unordered(abs, [-1])) == [(0, WorkerLost(-1, None))]
+    assert len(tries) == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_fork_server_starts_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "slowly.py").write_text("import time\ntime.sleep(1.5)\n")
+    script = """
+        import os, signal, threading
+        from opassay.pipeline.run.pool import Pool
+        threading.Timer(0.8, os.killpg, (os.getpid(), signal.SIGINT)).start()
+        try:
+            with Pool(2, preload=["slowly"]) as pool:
+                list(pool.map_unordered(abs, [-1]))
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, start_new_session=True, check=False,
+    )  # fmt: skip
+    assert (told.stdout, told.stderr, told.returncode) == ("interrupted\n", "", 0)

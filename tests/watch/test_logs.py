@@ -123,3 +123,10 @@ def test_banner_is_three_framed_lines() -> None:
     assert len(text) == len(above)
     assert text.strip("* ") == "msprobe compare ends successfully."
     assert text[0] == text[-1] == "*"
+
+
+def test_a_line_has_a_bounded_length() -> None:
+    record = logging.LogRecord("opassay", logging.ERROR, __file__, 1, "a" * 100_000 + "; try less", (), None)
+    line = logs.OneLine().format(record)
+    assert len(line) <= logs.LINE_LIMIT
+    assert line.endswith("; try less")
