@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -246,7 +247,7 @@ def _bytes_of(table: DumpTable, rows: pl.Series) -> int:
 
 def _stacks(folder: Path) -> StackTable | None:
     path = folder / _STACKS
-    return read_stacks(path) if path.is_file() else None
+    return read_stacks(path) if os.path.lexists(path) else None
 
 
 def _told(side: str, table: DumpTable, problem: DumpProblem) -> str:
