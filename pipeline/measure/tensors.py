@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import polars as pl
+from opassay.kernels.pair_pass import Engine
 from opassay.kernels.pair_sums import rescale
 from opassay.kernels.rounding import noise_floor
 from opassay.kernels.tensor_metrics import read_out
@@ -61,6 +62,7 @@ def measure_tensors(
     pool: Pool,
     io: Literal["auto", "map", "read"] = "auto",
     device: str = "cpu",
+    engine: Engine = "auto",
     budget: Budget,
     on_progress: Progress = lambda nbytes, pairs: None,
 ) -> pl.DataFrame:
@@ -81,6 +83,8 @@ def measure_tensors(
         Map files or read them; ``auto`` reads on network file systems.
     device : str
         ``cpu``, or a torch device.
+    engine : {"auto", "numba", "numpy"}
+        Which kernels measure on the CPU.
     budget : Budget
         Gives the size of the windows.
     on_progress : callable
@@ -92,7 +96,9 @@ def measure_tensors(
         METRIC_ROWS, one row a pair, sorted by ``pair``.
     """
     modes = {choose_io(folder) for folder in (target_folder, golden_folder)} if io == "auto" else {io}
-    place = Place(str(target_folder), str(golden_folder), modes == {"map"}, budget.window_bytes, device, PART_BYTES)
+    place = Place(
+        str(target_folder), str(golden_folder), modes == {"map"}, budget.window_bytes, device, PART_BYTES, engine
+    )
     rows = _Rows(on_progress)
     small, big, nbytes = _sort_by_size(pairs, place, rows)
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opassay.kernels.pair_pass import PairPass, make_pass
+from opassay.kernels.pair_pass import Engine, PairPass, make_pass
 from opassay.kernels.pair_sums import BLOCK, SEGMENT, merge, rescale
 from opassay.kernels.rounding import beyond_rounding, noise_floor
 from opassay.kernels.tensor_metrics import TensorMetrics, read_out
@@ -67,6 +67,8 @@ class Place:
         ``cpu``, or where torch shall compute.
     part_bytes : int
         Pairs above are cut into parts of about this size.
+    engine : {"auto", "numba", "numpy"}
+        Which kernels measure on the CPU.
     """
 
     target_folder: str
@@ -75,6 +77,7 @@ class Place:
     window_bytes: int
     device: str
     part_bytes: int = PART_BYTES
+    engine: Engine = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,7 @@ class _OpenPair:
         """Whether any element of some segments differs by more than rounding."""
         kinds = self.target.dtype, self.golden.dtype
         return any(
-            beyond_rounding(target, golden, *kinds, noise) > 0
+            beyond_rounding(target, golden, *kinds, noise, self.place.engine) > 0
             for segment in segments
             for target, golden in self.windows(segment)
         )
@@ -273,7 +276,7 @@ class _OpenPair:
 
     def _pass(self, scales: tuple[int, int, int] | None) -> PairPass:
         if self.place.device == "cpu" or scales is not None:
-            return make_pass(self.target.dtype, self.golden.dtype, scales=scales)
+            return make_pass(self.target.dtype, self.golden.dtype, self.place.engine, scales)
         from opassay.kernels.torch_pass import make_torch_pass
 
         return make_torch_pass(self.target.dtype, self.golden.dtype, self.place.device)

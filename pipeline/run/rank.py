@@ -35,6 +35,10 @@ _STACKS = "stack.json"
 _LARGE_JSON = 16 << 20
 _INLINE_BYTES = 64 << 20  # less than this, and fewer pairs than that, is done before workers have started
 _INLINE_PAIRS = 2_000
+_TINY_BYTES = (
+    4 << 20
+)  # numpy is done with these before compiled kernels would have loaded (or, the first time, been compiled)
+_TINY_PAIRS = 1_000
 
 
 class Watcher(Protocol):
@@ -220,6 +224,7 @@ def _measure(
         progress.start(size, tensors.height, f"measuring {pair.name}")
     if size < _INLINE_BYTES and tensors.height < _INLINE_PAIRS:
         pool = Pool(1)
+    tiny = size < _TINY_BYTES and tensors.height < _TINY_PAIRS
     metrics = measure_tensors(
         tensors.select("pair", "target_file", "golden_file"),
         tensor_folder(target),
@@ -227,6 +232,7 @@ def _measure(
         pool=pool,
         io=options.io,
         device=options.device,
+        engine="numpy" if tiny else "auto",
         budget=budget,
         on_progress=progress.advance if progress is not None else (lambda _bytes, _pairs: None),
     )
