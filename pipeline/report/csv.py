@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from opassay.pipeline.report.files import LOGGER, WholeFile
+from opassay.pipeline.report.files import LOGGER, ClosedWriter, WholeFile
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,7 +28,7 @@ def formula_like(text: pl.Expr) -> pl.Expr:
     return text.str.contains(_FORMULA) & ~text.str.contains(_NUMBER)
 
 
-class CsvWriter:
+class CsvWriter(ClosedWriter):
     """Writes slices of the report, in order, to csv.
 
     Parameters
@@ -135,14 +134,3 @@ class CsvWriter:
         unsafe = formula_like(text)
         self.neutralised += int(frame.select(pl.sum_horizontal(unsafe.sum())).item() or 0)
         return frame.with_columns(pl.when(unsafe).then("'" + text).otherwise(text).name.keep())
-
-    def __enter__(self) -> CsvWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()

@@ -15,9 +15,12 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from opassay.schemas.errors import OutputError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 LOGGER: Final = logging.getLogger("opassay.report")
 
@@ -242,3 +245,26 @@ def _rename_new(temporary: Path, path: Path) -> None:
             raise
     else:
         temporary.unlink()
+
+
+class ClosedWriter:
+    """What every report writer shares: closed at the end of a ``with`` block, discarded by an exception."""
+
+    def close(self) -> list[Path]:
+        """Give the files their names, which are returned in order."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Remove everything that has not got its final name."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.discard()

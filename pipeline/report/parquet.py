@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from opassay.pipeline.report.files import WholeFile, output_error
+from opassay.pipeline.report.files import ClosedWriter, WholeFile, output_error
 from opassay.schemas.errors import OutputError
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ _PROBE_BYTES: Final = 1 << 20
 ROW_GROUP: Final = 65_536  # rows; fixed, so that equal rows give equal bytes
 
 
-class ParquetWriter:
+class ParquetWriter(ClosedWriter):
     """Writes slices of the report, in order, to one parquet file.
 
     Parameters
@@ -107,14 +106,3 @@ class ParquetWriter:
         for spill in self._spills:
             spill.unlink(missing_ok=True)
         self._whole.discard()
-
-    def __enter__(self) -> ParquetWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()

@@ -11,11 +11,10 @@ import shutil
 import tempfile
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from opassay.pipeline.report.csv import formula_like
-from opassay.pipeline.report.files import LOGGER, WholeFile, output_error
+from opassay.pipeline.report.files import LOGGER, ClosedWriter, WholeFile, output_error
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +54,7 @@ _WIDTHS: Final = (
 _OTHER_WIDTH: Final = 15
 
 
-class XlsxWriter:
+class XlsxWriter(ClosedWriter):
     """Writes slices of the report, in order, to one xlsx file.
 
     The sheet is ``Sheet1``. If the rows do not fit into one sheet, the sheets are ``part_0``, ``part_1``, ..., each
@@ -263,17 +262,6 @@ class XlsxWriter:
             self.shortened += sum(new != old for new, old in zip(cells, piece[name], strict=True))
             piece = piece.with_columns(pl.Series(name, cells, pl.String))
         return piece
-
-    def __enter__(self) -> XlsxWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.discard()
 
 
 class _Exact(float):
