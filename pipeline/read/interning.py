@@ -283,8 +283,12 @@ class TableBuilder:
         crcs = pl.Series([f"{zlib.crc32(text.encode()):08x}" for text in texts], dtype=pl.String)
         plain = pl.Series(texts, dtype=pl.String)
         kind = pl.col("kind")
+        # a leaf without a value is printed as None; its text (a memory format, a type) tells scalars apart, not checksums
+        nothing = (kind == RowKind.SCALAR) & (pl.col("max_kind") == StatKind.NONE)
         return frame.with_columns(
-            md5=pl.when(kind.is_in([int(k) for k in _PRINTED_KINDS]))
+            md5=pl.when(nothing)
+            .then(pl.lit(f"{zlib.crc32(b'None'):08x}"))
+            .when(kind.is_in([int(k) for k in _PRINTED_KINDS]))
             .then(crcs.gather(frame["value"]))
             .when(kind.is_in([int(RowKind.GROUP), int(RowKind.PEER)]))
             .then(plain.gather(frame["value"]))
