@@ -39,9 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     OpassayError
         If nothing could even be begun.
     """
-    os.environ.setdefault(
-        "POLARS_MAX_THREADS", str(min(usable_cores(), _TABLE_THREADS))
-    )  # read when polars is imported
+    cores = arguments.workers if arguments.workers > 0 else usable_cores()
+    os.environ.setdefault("POLARS_MAX_THREADS", str(min(cores, _TABLE_THREADS)))  # read when polars is imported
     verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
     logs.setup(verbosity)
     options = options_of(arguments)
