@@ -103,14 +103,13 @@ class CompareReport:
         from dataclasses import replace
 
         from opassay.pipeline.report.files import timestamp
-        from opassay.pipeline.run.compare import write_reports
+        from opassay.pipeline.run.compare import report_folder, write_reports
 
         options = replace(self.options, output=Path(folder), xlsx=xlsx, parquet=parquet)
         stamp = timestamp()
         files: list[Path] = []
         for report in self.ranks:
-            where = options.output if report.pair.step is None else options.output / f"step{report.pair.step}"
-            files += write_reports(report, options, where, stamp)[1]
+            files += write_reports(report, options, report_folder(report.pair, options), stamp)[1]
         return files
 
 

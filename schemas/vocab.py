@@ -28,10 +28,6 @@ class Section(IntEnum):
     DEBUG = 6  # a value of debug.json; has no input side either
 
 
-INPUT_SECTIONS = (Section.INPUT_ARGS, Section.INPUT_KWARGS, Section.INPUT, Section.PARAMETERS)
-NO_INPUT_SECTIONS = (Section.PARAMETERS_GRAD, Section.DEBUG)
-
-
 class RowKind(IntEnum):
     """What a dump row holds."""
 

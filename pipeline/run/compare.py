@@ -97,7 +97,7 @@ def run_plan(
     RankOutcome
         One a pair, as they finish.
     """
-    tasks = [_RankTask(pair, options, _folder(pair, options), stamp, budget) for pair in plan.pairs]
+    tasks = [_RankTask(pair, options, report_folder(pair, options), stamp, budget) for pair in plan.pairs]
     if pool.inline or len(tasks) < 2 or any(_task_of(task.pair.target) == "tensor" for task in tasks):
         for task in tasks:
             yield compare_and_write(task, pool, progress)
@@ -219,7 +219,8 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
     return tally, files
 
 
-def _folder(pair: RankPair, options: CompareOptions) -> Path:
+def report_folder(pair: RankPair, options: CompareOptions) -> Path:
+    """Where the reports of a pair go: a folder a step where there are several."""
     return options.output if pair.step is None else options.output / f"step{pair.step}"
 
 
