@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from opassay.schemas.vocab import JoinKind
 
 STATISTICS: Final = ("max", "min", "mean", "norm")
 
@@ -42,6 +43,36 @@ ROWS: Final[Mapping[str, pl.DataType]] = {
     "name": pl.String(),  # display name where it is not ops.name + slot (a data_name that is spelt otherwise), else null
     "data_name": pl.String(),  # file of the tensor, null where none is recorded
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A row's tensor put together from several files (fused projections, tensor-parallel shards), or from one in another order.
+
+    Attributes
+    ----------
+    parts : tuple of (str, str)
+        Folder and file name of each part, in order; a folder of "" is the dump's own.
+    how : JoinKind
+        What is done with them.
+    axis : int
+        For CONCAT and ``regroup``; negative counts from the end, over the dimensions as the files have them.
+    regroup : tuple of int
+        Sizes along ``axis`` of the blocks that repeat, group by group ((queries, key, value) of a query group; (gate, up) of a
+        rank): all first blocks come first, then all second ones. () leaves the order alone.
+    trim : bool
+        A longer first dimension (of those longer than 1) is cut to the golden's, at its end or its beginning, whichever agrees:
+        padding.
+    told : str
+        What was done, for the report's reason; "" lets the reader of the parts say it.
+    """
+
+    parts: tuple[tuple[str, str], ...]
+    how: JoinKind = JoinKind.CONCAT
+    axis: int = 0
+    regroup: tuple[int, ...] = ()
+    trim: bool = False
+    told: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +122,8 @@ class DumpTable:
         Whether any tensor row has a checksum.
     checksum : {"", "md5", "xor"}
         Kind of the checksums ("xor" values begin with ``0x``).
+    joins : mapping of int to Join
+        Rows (by number) whose tensor stands in several files; their ``data_name`` only shows the names.
     """
 
     path: Path
@@ -105,6 +138,7 @@ class DumpTable:
     values: Sequence[str]
     problems: list[DumpProblem] = field(default_factory=list)
     checksum: str = ""
+    joins: Mapping[int, Join] = field(default_factory=dict)
 
     @property
     def has_md5(self) -> bool:

@@ -89,5 +89,6 @@ METRIC_ROWS: Final[Mapping[str, pl.DataType]] = {
     "within_rounding": pl.Boolean(),  # decision 18; null where it was not asked (thousandth >= 0.6)
     "target_found": pl.String(),  # dtype and shape in the file: ``torch.int32 [4]``; null where not both were opened
     "golden_found": pl.String(),
+    "joined": pl.String(),  # how a tensor was put together from several files; null where it stands in one
     "bytes": pl.UInt64(),  # bytes of both tensors
 }

@@ -72,6 +72,18 @@ class MatchKind(IntEnum):
     APPEARANCE = 2  # backward records of an op whose call indexes differ, paired in order of appearance (decision 6)
     LAYOUT = 3  # old and numbered layout of parameters_grad (decision 21)
     WRAPPER = 4  # names that agree once the parts of wrappers are left out
+    FUZZY = 5  # same level and name, another call index: met by alignment (-fm)
+    MAPPED = 6  # named by the user's file (-dm, -cm) under another name
+    TRANSLATED = 7  # training against inference: met by the table of module names (--consistent_check)
+
+
+class JoinKind(str, Enum):
+    """How the files of a joined row become one tensor."""
+
+    CONCAT = "concat"  # along an axis; one part is the tensor itself
+    EQUAL = "equal"  # every part holds the same values: the first is read, the others are checked against it
+    SUM = "sum"  # parts are partial sums
+    AUTO = "auto"  # CONCAT, EQUAL or SUM, and the order of blocks: whichever comes closest to the golden tensor
 
 
 class MetricState(IntEnum):

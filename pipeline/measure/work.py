@@ -181,6 +181,7 @@ def metric_row(
     metrics: TensorMetrics | None = None,
     within: bool | None = None,
     found: Found = _NOT_OPENED,
+    joined: str | None = None,
     nbytes: int = 0,
 ) -> Row:
     """A row of METRIC_ROWS.
@@ -197,18 +198,20 @@ def metric_row(
         Whether all differences are rounding.
     found : tuple of (str or None)
         What the two files hold; none where they were not both opened.
+    joined : str, optional
+        How a tensor was put together from several files.
     nbytes : int
         Bytes of both tensors; 0 where they were not both opened.
     """
     if sums is None or metrics is None:
-        return (pair, int(state), reason, *(None,) * 16, *found, nbytes)
+        return (pair, int(state), reason, *(None,) * 16, *found, joined, nbytes)
     vector = state == MetricState.COMPUTED
     return (
         pair, int(state), reason,
         metrics.cosine if vector else None, metrics.euclidean if vector else None,
         metrics.error_max, metrics.relative_max, metrics.thousandth, metrics.five_thousandth,
         sums.size, sums.equal_nan, sums.equal_inf, sums.nan_mismatch, sums.inf_mismatch, sums.golden_abs_max,
-        sums.worst_index, sums.worst_target, sums.worst_golden, within, *found, nbytes,
+        sums.worst_index, sums.worst_target, sums.worst_golden, within, *found, joined, nbytes,
     )  # fmt: skip
 
 
