@@ -15,19 +15,12 @@ from typing import Any
 
 from tests.parity.compare import Finding, Tally, compare_tables
 from tests.parity.dump import Dump, read_dump
+from tests.parity.pairing import Matching, is_refused, read_matching
 from tests.parity.tables import read_table
 
 LATER_OPTIONS = {
-    "-fm": "fuzzy match",
-    "--fuzzy_match": "fuzzy match",
-    "-dm": "data mapping",
-    "--data_mapping": "data mapping",
-    "-cm": "cell mapping",
-    "--cell_mapping": "cell mapping",
     "-da": "first difference",
     "--diff_analyze": "first difference",
-    "--consistent_check": "consistent check",
-    "--backend": "consistent check",
 }
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 REASON_WORDS = re.compile(
@@ -69,6 +62,11 @@ class Case:
             return f"the command {self.argv[0] if self.argv else '(none)'}"
         return next((f"{a} ({LATER_OPTIONS[a]})" for a in self.argv if a in LATER_OPTIONS), "")
 
+    @property
+    def matching(self) -> Matching:
+        """How the sides meet, by its argv."""
+        return read_matching(self.argv, self.folder)
+
     def option(self, *names: str) -> str | None:
         """Value of an option."""
         return next((self.argv[i + 1] for i, a in enumerate(self.argv[:-1]) if a in names), None)
@@ -76,7 +74,7 @@ class Case:
 
 def read_case(folder: Path) -> Case:
     """Read ``case.yaml``."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     content = yaml.safe_load((folder / "case.yaml").read_text(encoding="utf-8"))
     files = [name for name in content.get("expected_files") or [] if "__" not in name]
@@ -337,7 +335,11 @@ def judge_case(case: Case, tool: Sequence[str], scratch: Path) -> Outcome:
             Finding(case.name, "", "run", f"status {case.status}", f"status {run.status}", text, output)
         )
     used: set[Path] = set()
+    refused = not run.files and run.status == 2 and is_refused(case.argv)
     for name in case.files:
+        if refused:
+            tally.explained["refused together", "(file)"] += 1
+            continue
         pattern = re.compile(re.escape(name).replace("TIMESTAMP", r"\d{14,20}"))
         mine = [p for p in run.files if pattern.fullmatch(p.name)]
         if len(mine) != 1:
@@ -366,4 +368,4 @@ def _compare(case: Case, report: Path, expected: Path | None) -> Tally:
     theirs = read_table(expected) if expected is not None else None
     ours = read_table(report)
     instead = "rank by number" if expected is not None and _paired_by_position(case, *dumps) else "incumbent stops"
-    return compare_tables(f"{case.name}/{report.name}", theirs, ours, *dumps, instead)
+    return compare_tables(f"{case.name}/{report.name}", theirs, ours, *dumps, instead, matching=case.matching)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.parity.dump import Dump, pair_rows
-from tests.parity.oracle import Pair, agrees, right_cells
+from tests.parity.dump import Dump
+from tests.parity.oracle import Pair, agrees, right_cells, slack
+from tests.parity.pairing import Matching, pair_by
 from tests.parity.rules import cell_reason, pairing_reason, verdict_reason
 from tests.parity.tables import NOT_APPLICABLE, Cells, Table, levels, same
 from tests.parity.verdict import Firing, judge
 
 RANK = {"pass": 0, "warning": 1, "error": 2}
 VERDICT = ("Result", "Err_message")
+NAMES = ("NPU Name", "Bench Name")
+GOLDEN_ONLY = "(golden only) "
+
+RowKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -68,21 +73,42 @@ class Judged:
     right: dict[str, Any]
 
 
-def work_out(target: Dump, golden: Dump, mode: str) -> list[Judged]:
-    """Every row of the right report, in order."""
-    pairs = [Pair(t, g, mode) for t, g in pair_rows(target, golden)]
-    groups: dict[tuple[bool, str], list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        groups[pair.target is None, pair.row.record].append(pair)
+def work_out(
+    target: Dump,
+    golden: Dump,
+    mode: str,
+    matching: Matching = Matching(),  # noqa: B008 - frozen
+    shown: Sequence[tuple[str, str]] = (),
+) -> list[Judged]:
+    """Every row of the right report, in order.
+
+    Parameters
+    ----------
+    target, golden : Dump
+        The two sides.
+    mode : str
+        ``tensor``, ``statistics`` or ``md5``.
+    matching : Matching
+        How the sides meet.
+    shown : sequence of (str, str)
+        Names that our report puts side by side, which decide between equally good alignments.
+    """
+    met = pair_by(matching, target, golden, shown)
+    pairs = [Pair(m.target, m.golden, mode, how=m.how, peer=m.peer, matching=matching) for m in met]
+    groups: dict[Hashable, list[Pair]] = defaultdict(list)
+    for one, pair in zip(met, pairs, strict=True):
+        groups[one.group].append(pair)
     verdicts = {key: judge(group) for key, group in groups.items()}
-    seen: Counter[tuple[bool, str]] = Counter()
+    seen: Counter[Hashable] = Counter()
+    begun: set[str] = set()
     rows = []
-    for pair in pairs:
-        key = (pair.target is None, pair.row.record)
-        at = seen[key]
-        seen[key] += 1
-        right = right_cells(pair, target, first_of_record=at == 0)
-        rows.append(Judged(pair, at, groups[key], verdicts[key], right))
+    for one, pair in zip(met, pairs, strict=True):
+        at = seen[one.group]
+        seen[one.group] += 1
+        right = right_cells(pair, target, first_of_record=pair.target is not None and pair.row.record not in begun)
+        if pair.target is not None:
+            begun.add(pair.row.record)
+        rows.append(Judged(pair, at, groups[one.group], verdicts[one.group], right))
     return rows
 
 
@@ -119,14 +145,14 @@ def _names(firings: Any) -> str:
     return ", ".join(f"{f.rule} {f.level}{'' if f.sure else '?'}" for f in firings) or "none"
 
 
-def _key_rows(rows: Sequence[Cells]) -> dict[tuple[str, int], int]:
+def _key_rows(rows: Sequence[Cells]) -> dict[RowKey, int]:
     """Row numbers by name and occurrence; rows without a target name go by their golden name."""
     seen: Counter[str] = Counter()
     keys = {}
     for at, cells in enumerate(rows):
         name = cells.get("NPU Name", "")
         if name == NOT_APPLICABLE:
-            name = f"(golden only) {cells.get('Bench Name', '')}"
+            name = GOLDEN_ONLY + cells.get("Bench Name", "")
         keys[name, seen[name]] = at
         seen[name] += 1
     return keys
@@ -135,8 +161,9 @@ def _key_rows(rows: Sequence[Cells]) -> dict[tuple[str, int], int]:
 class _Comparison:
     """State of one file's comparison."""
 
-    def __init__(self, file: str, expected: Table | None, ours: Table, instead: str) -> None:
+    def __init__(self, file: str, expected: Table | None, ours: Table, instead: str, matching: Matching) -> None:
         self.file, self.expected, self.ours, self.instead = file, expected, ours, instead
+        self.matching = matching
         self.tally = Tally()
 
     def fault(self, row: str, column: str, expected: str, ours: str, note: str, context: str = "") -> None:
@@ -149,7 +176,7 @@ class _Comparison:
 
     def row(self, row: Judged, cells: Cells, expected: Cells | None) -> None:
         """Compare one row of ours with the right one, and with the incumbent's where it has one."""
-        name = row.pair.row.name if row.pair.target is not None else f"(golden only) {row.pair.row.name}"
+        name = row.pair.row.name if row.pair.target is not None else GOLDEN_ONLY + row.pair.row.name
         context = f"ours {cells.get('Result')} {cells.get('Err_message')}"
         if expected is not None:
             context = f"expected {expected.get('Result')} {expected.get('Err_message')}; {context}"
@@ -158,8 +185,9 @@ class _Comparison:
             mine = cells[column]
             theirs = expected.get(column) if expected is not None else None
             wrong = fault if column in VERDICT else ""
-            if column in row.right and not agrees(column, row.right[column], mine):
-                wrong = f"should be {row.right[column]}"
+            right = self.spelled(column, row.right.get(column))
+            if column in row.right and not agrees(column, right, mine, slack(row.pair, column)):
+                wrong = f"should be {right}"
             if wrong:
                 self.fault(name, column, theirs if theirs is not None else "", mine, wrong, context)
             elif theirs is None and expected is not None:
@@ -183,7 +211,9 @@ class _Comparison:
             return self.instead
         if column not in VERDICT:
             return cell_reason(column, expected, row.pair, row.right.get(column))
-        moved = [pairing_reason(self.by_name.get(p.row.name, {"Bench Name": NOT_APPLICABLE}), p) for p in row.group]
+        names = [self.spelled("NPU Name", p.row.name) for p in row.group]
+        shown = [self.by_name.get(name, {"Bench Name": NOT_APPLICABLE}) for name in names]
+        moved = [pairing_reason(cells, pair) for cells, pair in zip(shown, row.group, strict=True)]
         found = levels(cells["Err_message"]) or frozenset()
         return verdict_reason(expected["Err_message"], found, row.at, row.group, row.firings, moved)
 
@@ -201,13 +231,14 @@ class _Comparison:
         if lacking:
             self.fault("", "header", "", str(self.ours.header), f"columns are missing: {sorted(lacking)}")
             return self.tally
-        rows = right if right is not None else work_out(target, golden, mode)
+        shown = [(c["NPU Name"], c["Bench Name"]) for c in self.ours.rows]
+        rows = right if right is not None else work_out(target, golden, mode, self.matching, shown)
         self.by_name = {c["NPU Name"]: c for c in (self.expected.rows if self.expected is not None else [])}
         theirs = _key_rows(self.expected.rows) if self.expected is not None else {}
         mine = _key_rows(self.ours.rows)
         keys = _key_rows([self.head(row) for row in rows])
         for (key, at), row in zip(keys.items(), rows, strict=True):
-            before = theirs.pop(key, None) if row.pair.target is not None else None
+            before = theirs.pop(key, None)
             expected = None if before is None or self.expected is None else self.expected.rows[before]
             if self.expected is not None and before is None and row.pair.target is not None:
                 self.fault(key[0], "", "", "", "the incumbent has no such row")
@@ -218,10 +249,19 @@ class _Comparison:
                 self.row(row, self.ours.rows[found], expected)
         for (name, _), at in mine.items():
             self.fault(name, "", "", f"row {at + 2}", "a row too many")
+        tabled = {row.pair.golden.name for row in rows if row.pair.how == "train table" and row.pair.golden is not None}
         for (name, _), at in theirs.items():
+            if name.startswith(GOLDEN_ONLY) and name.removeprefix(GOLDEN_ONLY) in tabled:
+                self.explain("train table", "(row)")
+                continue
             self.fault(name, "", f"row {at + 2}", "", "the incumbent has a row that the dumps do not have")
-        order = [k for k in keys if k in _key_rows(self.ours.rows)]
-        found_order = [k for k in _key_rows(self.ours.rows) if k in keys]
+        self.order(keys, rows)
+        return self.tally
+
+    def order(self, keys: dict[RowKey, int], rows: Sequence[Judged]) -> None:
+        """Whether our rows stand in the right order."""
+        order = self.runs([k for k in keys if k in _key_rows(self.ours.rows)], rows, keys)
+        found_order = self.runs([k for k in _key_rows(self.ours.rows) if k in keys], rows, keys)
         if order != found_order:
             at = next(i for i, (one, other) in enumerate(zip(order, found_order, strict=True)) if one != other)
             self.fault(
@@ -231,12 +271,37 @@ class _Comparison:
                 found_order[at][0],
                 f"rows stand in another order from row {at + 2} on",
             )
-        return self.tally
 
-    @staticmethod
-    def head(row: Judged) -> Cells:
+    def runs(self, order: list[RowKey], rows: Sequence[Judged], keys: dict[RowKey, int]) -> list[RowKey]:
+        """The order of rows up to what is free.
+
+        Where golden-only rows stand among the others (``--consistent_check``), those between two pairs may stand before or behind
+        the target-only ones: they come last here.
+        """
+        if self.matching.kind != "train":
+            return order
+        sorted_runs: list[RowKey] = []
+        waiting: list[RowKey] = []
+        for key in order:
+            pair = rows[keys[key]].pair
+            if pair.target is None:
+                waiting.append(key)
+                continue
+            if pair.golden is not None:
+                sorted_runs += waiting
+                waiting = []
+            sorted_runs.append(key)
+        return sorted_runs + waiting
+
+    def head(self, row: Judged) -> Cells:
         """The two names of a right row."""
-        return {title: str(row.right[title]) for title in ("NPU Name", "Bench Name")}
+        return {title: str(self.spelled(title, row.right[title])) for title in NAMES}
+
+    def spelled(self, column: str, value: Any) -> Any:
+        """A right cell as our kind of file spells it: joined names stand on lines of their own in a workbook."""
+        if column in NAMES and self.ours.path.suffix == ".xlsx":
+            return str(value).replace(";  ", ";\n")
+        return value
 
 
 def compare_tables(
@@ -247,6 +312,7 @@ def compare_tables(
     golden: Dump,
     instead: str,
     right: list[Judged] | None = None,
+    matching: Matching = Matching(),  # noqa: B008 - frozen
 ) -> Tally:
     """Compare one report.
 
@@ -265,5 +331,7 @@ def compare_tables(
         counterpart compares other dumps.
     right : list of Judged, optional
         What ``work_out`` gives for the dumps, where it is known already.
+    matching : Matching
+        How the sides meet.
     """
-    return _Comparison(file, expected, ours, instead).run(target, golden, right)
+    return _Comparison(file, expected, ours, instead, matching).run(target, golden, right)

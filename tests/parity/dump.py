@@ -1,4 +1,4 @@
-"""A dump.json or debug.json as rows, read with the standard library only, and how the rows of two dumps pair."""
+"""A dump.json or debug.json as rows, read with the standard library only, and which records pair under other names than their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 import zlib
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ class DumpRow:
         File of the tensor, ``""`` where none is recorded.
     folder : Path
         Where that file is.
+    raw : object
+        The leaf as the JSON has it.
+    parts : tuple of DumpRow
+        Rows that this one was put together from (``train_infer``), () for a row of the dump.
+    axis : int or None
+        The axis that joins the parts' tensors; None where they are one tensor and the first stands for all.
     """
 
     record: str
@@ -61,6 +68,8 @@ class DumpRow:
     data_name: str
     folder: Path
     raw: Any = field(default=None, compare=False)
+    parts: tuple[DumpRow, ...] = ()
+    axis: int | None = None
 
     @property
     def is_input(self) -> bool:
@@ -80,6 +89,9 @@ class DumpRow:
     @property
     def elements(self) -> int | None:
         """Elements by the recorded shape, None where there is no shape."""
+        if self.parts:
+            counts = [part.elements for part in self.parts[: None if self.axis is not None else 1]]
+            return None if None in counts else sum(n or 0 for n in counts)
         try:
             return math.prod(ast.literal_eval(self.shape)) if self.kind == "tensor" else None
         except (ValueError, SyntaxError, TypeError):
@@ -241,12 +253,12 @@ def read_dump(path: Path) -> Dump:
     return Dump(path, content.get("task") or "", rows, list(content["data"]), _stacks(stack), stack.exists())
 
 
-def _backward_partners(target: Dump, golden: Dump) -> dict[str, str]:
+def _backward_partners(target: Sequence[str], golden: Sequence[str]) -> dict[str, str]:
     """Backward records that pair by order of appearance: index sets that differ and are of one size (decision 6)."""
     sides = []
-    for dump in (target, golden):
+    for records in (target, golden):
         calls: dict[str, list[str]] = defaultdict(list)
-        for record in dump.records:
+        for record in records:
             if direction(record) == "backward":
                 calls[operator_and_index(record)[0]].append(record)
         sides.append(calls)
@@ -258,29 +270,23 @@ def _backward_partners(target: Dump, golden: Dump) -> dict[str, str]:
     return partners
 
 
-def pair_rows(target: Dump, golden: Dump) -> list[tuple[DumpRow | None, DumpRow | None]]:
-    """All pairs in report order: the target's rows, then the rows that only the golden side has.
+def record_partners(target: Sequence[str], golden: Sequence[str], *, by_appearance: bool = True) -> dict[str, str]:
+    """Target record -> golden record where they pair under another name than the target's own.
 
-    Same record and slot pair, the k-th with the k-th; backward records as decision 6 has it; the two layouts of
-    ``parameters_grad`` as decision 21 has it.
+    Parameters
+    ----------
+    target, golden : sequence of str
+        Record names in execution order.
+    by_appearance : bool
+        Whether backward records may pair as decision 6 has it; the two layouts of ``parameters_grad`` do in any case (decision 21).
     """
-    partners = _backward_partners(target, golden)
-    names = set(golden.records)
-    for record in target.records:
-        if direction(record) != "parameters_grad" or record in names:
+    partners = _backward_partners(target, golden) if by_appearance else {}
+    ours, theirs = set(target), set(golden)
+    for record in target:
+        if direction(record) != "parameters_grad" or record in theirs:
             continue
         bare, index = operator_and_index(record)
         other = bare if index == 0 else f"{record}.0" if index is None else ""
-        if other in names and other not in set(target.records):
+        if other in theirs and other not in ours:
             partners[record] = other
-    waiting: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for at, row in enumerate(golden.rows):
-        waiting[row.record, row.slot].append(at)
-    used = set()
-    pairs: list[tuple[DumpRow | None, DumpRow | None]] = []
-    for mine in target.rows:
-        queue = waiting.get((partners.get(mine.record, mine.record), mine.slot), [])
-        found = queue.pop(0) if queue else None
-        pairs.append((mine, None if found is None else golden.rows[found]))
-        used.add(found)
-    return pairs + [(None, row) for at, row in enumerate(golden.rows) if at not in used]
+    return partners

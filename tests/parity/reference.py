@@ -9,6 +9,7 @@ from typing import Any
 from tests.parity.compare import right_mode, work_out
 from tests.parity.dump import Dump
 from tests.parity.oracle import print_value
+from tests.parity.pairing import Matching
 from tests.parity.tables import (
     DIFFERENCES,
     GOLDEN_STATISTICS,
@@ -41,12 +42,12 @@ def titles(mode: str, *, stack: bool) -> list[str]:
     ]
 
 
-def right_table(target: Dump, golden: Dump) -> Table:
+def right_table(target: Dump, golden: Dump, matching: Matching = Matching()) -> Table:  # noqa: B008 - frozen
     """A report in which every cell is right and every rule that must fire does."""
     mode = right_mode(target, golden)
     header = titles(mode, stack=target.has_stack)
     rows = []
-    for row in work_out(target, golden, mode):
+    for row in work_out(target, golden, mode, matching):
         firings = [f for f in row.firings[row.at] if f.sure]
         words = sorted({f.level for f in firings})
         cells: Cells = {title: _text(row.right.get(title)) for title in header}

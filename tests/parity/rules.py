@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 from tests.parity.dump import direction
 from tests.parity.oracle import Pair, same_but_for_device_kind
-from tests.parity.tables import DIFFERENCES, NOT_APPLICABLE, RELATIVES, TENSOR_METRICS, Cells, close, number
+from tests.parity.tables import (
+    DIFFERENCES,
+    GOLDEN_STATISTICS,
+    NOT_APPLICABLE,
+    RELATIVES,
+    TARGET_STATISTICS,
+    TENSOR_METRICS,
+    Cells,
+    close,
+    number,
+)
 from tests.parity.verdict import READINGS, Firing, input_figures, norm_inputs, relative_share
 
 FLOATS = frozenset(("torch.float16", "torch.float32", "torch.float64", "torch.bfloat16"))
@@ -20,6 +30,17 @@ REASONS: dict[str, tuple[str, str]] = {
     "backward by index": ("backward calls pair by call index first, not by order of appearance", "decision 6"),
     "dtype keeps pair": ("a dtype difference keeps the pair, the dtype rule marks it", "decision 7"),
     "layouts pair": ("the old and the numbered layout of parameters_grad pair", "decision 21"),
+    "no renumbering": ("a mapping file or -cm pairs backward calls by the index that it names", "mapping.md 2"),
+    "fuzzy alignment": ("operators align as a whole, not row by row through two queues", "mapping.md 1.2"),
+    "fuzzy columns": ("-fm keeps the checksums", "mapping.md 1.2"),
+    "debug under -cm": (
+        "a cell mapping speaks of modules: single-point saves keep their names and pair",
+        "mapping.md 3.2",
+    ),
+    "wrappers": ("parts that wrappers put into module paths are left out where nothing else pairs", "compare.md 5"),
+    "refused together": ("-dm with -fm or -cm is refused with one line", "mapping.md 1"),
+    "train table": ("names that the incumbent's tables of training modules lack", "consistent_check.md 6"),
+    "joined statistics": ("mean and norm of joined rows are numbers of the joined tensor", "consistent_check.md 3"),
     "kwargs spelling": ("a keyword tensor is the same operand under both spellings", "dump_format 3.2"),
     "rank by number": ("ranks pair by number, not by position", "decision 9"),
     "golden only": ("rows that only the golden side has are reported", "decision 3"),
@@ -50,6 +71,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "printed value": ("a leaf without a value is printed as None", "compare.md 4.2"),
     "verdict: no partner": ("unmatched row: pass -> warning", "decision 2"),
     "verdict: not compared": ("a row that was not compared is at least a warning", "decision 2"),
+    "verdict: file contradicts": ("a tensor file that is not what the JSON says is at least a warning", "decision 2"),
     "verdict: statistic missing on one side": ("a statistic on one side only is at least a warning", "decision 2"),
     "verdict: nan or inf": ("nan or infinities that do not meet are an error", "decision 2"),
     "verdict: thousandth": ("the document's limit 0.6, on the row that violates", "decision 4"),
@@ -72,6 +94,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "gone: floor": ("norm growth below 0.1 % is noise", "compare.md 9.3 d"),
     "gone: figures": ("judged on corrected figures", "decision 8"),
     "gone: device": ("devices that differ in kind only are no fault", "compare.md 9.3 f, decision 19d"),
+    "gone: training": (
+        "training against inference: dimensions of length one, requires_grad and rows of one side are no errors in any mode",
+        "consistent_check.md 5",
+    ),
     "gone: redundant": ("redundant APIs have no rules", "compare.md 9.2"),
 }
 
@@ -108,13 +134,21 @@ def pairing_reason(expected: Cells, pair: Pair) -> str | None:
     if target is None or expected["Bench Name"] == name:
         return ""
     gated = golden is not None and target.dtype != golden.dtype and not {target.dtype, golden.dtype} <= FLOATS
-    if expected["Bench Name"] == NOT_APPLICABLE and gated:
+    alone = expected["Bench Name"] == NOT_APPLICABLE
+    if pair.how == "aligned":
+        return "fuzzy alignment" if alone or expected["Bench Name"] == pair.peer else None
+    if alone and pair.how in ("train table", "wrappers"):
+        return pair.how
+    if alone and pair.matching.kind == "cell" and target.section == "debug":
+        return "debug under -cm"
+    if alone and gated:
         return "dtype keeps pair"
     if direction(target.record) == "backward":
-        return "backward by index"
+        return "no renumbering" if pair.matching.kind in ("data", "cell") else "backward by index"
     if direction(target.record) == "parameters_grad" and golden is not None and golden.record != target.record:
         return "layouts pair"
-    if golden is not None and golden.slot == target.slot and golden.name != target.name:
+    same_place = golden is not None and (golden.record, golden.slot) == (target.record, target.slot)
+    if golden is not None and same_place and golden.name != target.name:
         return "kwargs spelling"
     return None
 
@@ -147,9 +181,19 @@ def _metric_reason(column: str, expected: str, pair: Pair, right: object) -> str
     return None
 
 
+def _is_joined_text(column: str, expected: str, pair: Pair) -> bool:
+    """Whether the incumbent has the parts' texts of mean or norm in a row, or could not tell their difference."""
+    for titles in (TARGET_STATISTICS, GOLDEN_STATISTICS, DIFFERENCES, RELATIVES):
+        if column in titles[2:] and pair.is_joined:
+            return expected == "Diff" if titles in (DIFFERENCES, RELATIVES) else ";" in expected
+    return False
+
+
 def _statistic_reason(column: str, expected: str, pair: Pair, right: object) -> str | None:
     if not pair.paired:
         return None
+    if _is_joined_text(column, expected, pair):
+        return "joined statistics"
     at = (DIFFERENCES if column in DIFFERENCES else RELATIVES).index(column)
     case = pair.statistics[at].case
     if case == "equal" and expected in ("0.0", "-0.0", "0.0%", "inf"):
@@ -179,11 +223,15 @@ def cell_reason(column: str, expected: Cells, pair: Pair, right: object) -> str 
     right : object
         The right value of the cell.
     """
+    if pair.how == "aligned" and column in ("NPU MD5", "BENCH MD5") and expected[column] in ("", NOT_APPLICABLE):
+        return "fuzzy columns"
     moved = pairing_reason(expected, pair)
     if moved != "":
         return None if column.startswith("NPU ") else moved
     if pair.mode == "tensor" and column in TENSOR_METRICS:
         return _metric_reason(column, expected[column], pair, right)
+    if column in TARGET_STATISTICS + GOLDEN_STATISTICS:
+        return "joined statistics" if _is_joined_text(column, expected[column], pair) else None
     if pair.mode == "statistics" and column in DIFFERENCES + RELATIVES:
         return _statistic_reason(column, expected[column], pair, right)
     if column in ("NPU MD5", "BENCH MD5") and expected[column] == "00000000":
@@ -202,6 +250,8 @@ def _figures_moved(group: Sequence[Pair], moved: Sequence[bool]) -> bool:
             return True
         if any(s.case in ("overflow", "equal") and s.relative == "Nan" for s in pair.statistics):
             return True
+        if pair.mode == "statistics" and pair.is_joined:
+            return True
     return False
 
 
@@ -219,6 +269,10 @@ def _gone(
         ):
             return "gone: device"
         return None
+    if rule == "checksum" and pair.how == "aligned":
+        return "fuzzy columns"
+    if pair.matching.kind == "train" and rule in ("shape", "requires_grad", "dtype"):
+        return "gone: training" if rule != "dtype" or pair.is_joined else None
     if rule not in ("thousandth", "norm error", "norm growth", "cosine drop"):
         return None
     if not pair.row.is_output:

@@ -70,6 +70,25 @@ def load(path: Path) -> Loaded | str:
     return Loaded(array.real.astype(Wide).ravel(), imaginary, tuple(array.shape), kind)
 
 
+def load_row(row: DumpRow) -> Loaded | str:
+    """A row's numbers; of a row with parts, theirs one behind the other."""
+    if not row.parts:
+        return load(row.folder / row.data_name)
+    parts = [load(part.folder / part.data_name) for part in row.parts[: None if row.axis is not None else 1]]
+    for found in parts:
+        if isinstance(found, str):
+            return found
+    whole = [part for part in parts if isinstance(part, Loaded)]
+    if len(whole) == 1:
+        return whole[0]
+    try:
+        real = np.concatenate([part.real.reshape(part.shape) for part in whole], axis=row.axis)
+    except ValueError:
+        return "unreadable"
+    dtype = whole[0].dtype if len({part.dtype for part in whole}) == 1 else "float64"
+    return Loaded(real.ravel(), None, real.shape, dtype)
+
+
 @dataclass(frozen=True)
 class Measured:
     """What measuring a pair gives.
@@ -230,7 +249,7 @@ def measure(target: DumpRow, golden: DumpRow) -> Measured:
         if target.elements == 0 and target.shape == golden.shape and target.dtype == golden.dtype:
             return Measured("empty", {})
         return Measured("no file recorded", {})
-    sides = [load(row.folder / row.data_name) for row in (target, golden)]
+    sides = [load_row(row) for row in (target, golden)]
     one, other = sides
     if isinstance(one, str) or isinstance(other, str):
         return Measured("missing" if "missing" in sides else "unreadable", {})

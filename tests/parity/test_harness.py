@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.parity.__main__ import main
 from tests.parity.cases import dumps_of, judge_case, read_case
 from tests.parity.compare import Judged, Tally, compare_tables, right_mode, work_out
-from tests.parity.dump import Dump, pair_rows, read_dump
+from tests.parity.dump import Dump, read_dump
+from tests.parity.pairing import Matching, pair_by
 from tests.parity.reference import right_table
 from tests.parity.tables import NUMERIC, Cells, Table, levels, number, read_table, same
 from tests.parity.verdict import Firing
@@ -200,9 +201,9 @@ def test_pairs_of_backward_calls(
         for at, calls in enumerate((target, golden))
     ]
     found = {
-        int(t.record.split(".")[2]): None if g is None else int(g.record.split(".")[2])
-        for t, g in pair_rows(*sides)
-        if t
+        int(m.target.record.split(".")[2]): None if m.golden is None else int(m.golden.record.split(".")[2])
+        for m in pair_by(Matching(), sides[0], sides[1])
+        if m.target
     }
     assert found == pairs
 
@@ -302,7 +303,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_later_options_are_told_from_the_arguments(tmp_path: Path) -> None:
     text = "argv: [compare, -tp, ./target/debug.json, -gp, ./golden, {}]\npeer_exit_code: 0\nexpected_files: []\n"
-    for argument, later in (("-fm", True), ("-dm", True), ("--xlsx", False), ("-tensor_log", False)):
+    for argument, later in (("-da", True), ("-fm", False), ("--xlsx", False), ("-tensor_log", False)):
         (tmp_path / "case.yaml").write_text(text.format(argument))
         assert bool(read_case(tmp_path).later) is later
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from tests.parity.dump import DumpRow, api_name
 from tests.parity.oracle import Pair, compare_values, same_but_for_device_kind
+from tests.parity.tensors import load_row
+from tests.parity.train_infer import shapes_agree
 
 REDUNDANT = frozenset(
     [
@@ -111,6 +113,22 @@ def _without_comparison(pair: Pair) -> list[Firing]:
     return []
 
 
+def _file_contradicts(pair: Pair) -> list[Firing]:
+    """A tensor that was compared and is not what the JSON says: shape or dtype. Joined tensors stand in no file of their own."""
+    if pair.measured is None or pair.measured.state not in ("computed", "one element", "shape"):
+        return []
+    found = []
+    for row in (pair.target, pair.golden):
+        file = load_row(row) if row is not None and not row.parts else ""
+        if row is None or isinstance(file, str):
+            continue
+        if row.shape != str(list(file.shape)):
+            found.append(Firing("file contradicts", "warning"))
+        elif row.dtype.rpartition(".")[2].lower() != file.dtype:
+            found.append(Firing("file contradicts", "warning", sure=False))
+    return found[:1]
+
+
 def _special_values(pair: Pair, *, placeholder: bool) -> list[Firing]:
     """R1 and decision 2: nan and infinities."""
     target, golden = pair.target, pair.golden
@@ -144,11 +162,14 @@ def _row_rules(pair: Pair, *, placeholder: bool) -> list[Firing]:
         if target.dtype != golden.dtype:
             found.append(Firing("dtype", "error", sure=False))
         return found
-    if target.requires_grad != golden.requires_grad:
+    training = pair.matching.kind == "train"
+    if target.requires_grad != golden.requires_grad and not training:
         found.append(Firing("requires_grad", "error", text=True))
-    if target.dtype != golden.dtype:
-        found.append(Firing("dtype", "error", text=True))
-    if target.shape != golden.shape:
+    if target.dtype != golden.dtype and not (training and pair.is_joined):
+        fused = training and re.search("qkv|gate_up", golden.name) is not None
+        found.append(Firing("dtype", "error", sure=not fused, text=not fused))
+    loose = training and (pair.is_joined or shapes_agree(target.shape, golden.shape, pair.matching.backend))
+    if target.shape != golden.shape and not loose:
         sure = "" not in (target.shape, golden.shape)
         found.append(Firing("shape", "error", sure, text=sure))
     if target.kind == golden.kind == "scalar" and _argument_changed(target, golden):
@@ -347,10 +368,10 @@ def judge(group: Sequence[Pair]) -> list[list[Firing]]:
     """Firings of every row of one record, in the order given."""
     name = api_name(group[0].row.record)
     placeholder, redundant = name in PLACEHOLDER, name in REDUNDANT
-    inputs = [p for p in group if p.row.is_input]
+    inputs = [p for p in group if p.row.is_input and p.target is not None]
     judged = []
     for pair in group:
-        found = _without_comparison(pair)
+        found = _without_comparison(pair) + _file_contradicts(pair)
         special = _special_values(pair, placeholder=placeholder)
         if redundant:
             judged.append(found + [Firing(f.rule, f.level, sure=False) for f in special])
