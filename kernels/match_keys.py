@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
 # An API record ends in ``{index}.{direction}``, a module record in ``{direction}.{index}`` (dump_format.md, 2.1).
@@ -9,11 +11,10 @@ _DIRECTED = (
     r"^(?:(?P<api>.*)\.(?P<api_index>[^.]+)\.(?P<api_way>forward|backward)"
     r"|(?P<module>.*)\.(?P<module_way>forward|backward)\.(?P<module_index>[^.]+))$"
 )
-WRAPPERS = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
-"""Parts that wrappers (FSDP, torch.compile, activation checkpointing) put into module paths; they hold no numbers of their own."""
-
-_WRAPPED = rf"(?:{'|'.join(WRAPPERS)})\."
+_LIST_INDEX = r"^(Module|Cell)\.\d+\."
 _OLD_GRADIENT = r"\.parameters_grad$"
+_GRADIENT = r"\.parameters_grad(?:\.\d+)?$"
+_DEBUG_COUNT = r"\.\d+\.debug$"
 
 
 def parts(name: pl.Expr) -> list[pl.Expr]:
@@ -43,9 +44,32 @@ def gradient_layout(name: pl.Expr) -> pl.Expr:
     return name.str.replace(_OLD_GRADIENT, ".parameters_grad.0")
 
 
-def unwrapped(name: pl.Expr) -> pl.Expr:
-    """Module names without the parts that wrappers put into them."""
-    return name.str.replace_all(_WRAPPED, "")
+def unwrapped(name: pl.Expr, wrappers: Sequence[str]) -> pl.Expr:
+    """Module names without the parts that wrappers put into them, and without the index of a list of models.
+
+    Parameters
+    ----------
+    name : polars.Expr
+        String column of record names.
+    wrappers : sequence of str
+        Regular expressions, each for a whole part of the path; none leaves only the list index out.
+    """
+    bare = name.str.replace(_LIST_INDEX, "$1.")
+    if not wrappers:
+        return bare
+    whole = rf"^(?:{'|'.join(f'(?:{pattern})' for pattern in wrappers)})$"
+    place, last = pl.int_range(pl.len()), pl.element().last() == "parameters_grad"
+    tail = pl.when(last).then(2).otherwise(3)  # class, direction and number are no path
+    kept = ~pl.element().str.contains(whole) | (place == 0) | (place >= pl.len() - tail)
+    path = bare.str.split(".").list.eval(pl.element().filter(kept)).list.join(".")
+    return pl.when(name.str.contains(r"^(?:Module|Cell)\.")).then(path).otherwise(name)
+
+
+def fuzzy_key(name: pl.Expr) -> pl.Expr:
+    """Names without what counts calls: the call index, the number of a gradient hook, the count of a debug save (mapping.md, 1.2)."""
+    found = parts(name)
+    calls = pl.concat_str([found[0], pl.lit("."), found[1]])
+    return pl.coalesce(calls, name.str.replace(_GRADIENT, ".parameters_grad").str.replace(_DEBUG_COUNT, ".debug"))
 
 
 def api_name(name: pl.Expr) -> pl.Expr:

@@ -27,6 +27,14 @@ PLACEHOLDER: Final = ("_reduce_scatter_base", "_all_gather_base", "all_to_all_si
 _INF: Final = float("inf")
 
 
+def bare_shape(shape: str) -> str:
+    """A shape text without its dimensions of length 1: ``[6, 8]`` for ``[1, 6, 8]``; other texts as they are."""
+    if not (shape.startswith("[") and shape.endswith("]")):
+        return shape
+    sizes = [size.strip() for size in shape[1:-1].split(",")]
+    return f"[{', '.join(size for size in sizes if size not in ('', '1'))}]"
+
+
 def elements_of(shape: str) -> float | None:
     """Number of elements of a shape text such as ``[2, 3]``: 6.0; 1.0 for ``[]``; None for what is no list of sizes."""
     if not (shape.startswith("[") and shape.endswith("]")):
@@ -48,14 +56,24 @@ def op_facts(names: pl.Series) -> pl.DataFrame:
 
 
 def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what a row is: ``paired``, ``is_input``, ``is_output``, ``no_inputs``, ``is_scalar``, ``is_none``, and the facts of
-    its op."""
+    """Add what a row is: ``paired``, ``is_input``, ``is_output``, ``no_inputs``, ``is_scalar``, ``is_none``, the facts of its op,
+    and whether its dtype or shape differs.
+
+    ``lenient`` is training against inference (consistent_check.md, 5): dimensions of length 1 do not count there, and a row whose
+    tensor was joined from several has no dtype or shape of its own.
+    """
     section = pl.coalesce("target_section", "golden_section")
     both = pl.col("target_kind").is_not_null() & pl.col("golden_kind").is_not_null()
     scalar = (pl.col("target_kind") != RowKind.TENSOR) & (pl.col("golden_kind") != RowKind.TENSOR)
     none = (pl.col("target_kind") == RowKind.NONE) & (pl.col("golden_kind") == RowKind.NONE)
+    joined = pl.any_horizontal([pl.col(f"{side}_joined").is_not_null() for side in ("target", "golden")])
+    strict = pl.col("target_shape") != pl.col("golden_shape")
+    loose = strict & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
     return frame.with_columns(
         paired=both,
+        dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & joined),
+        shape_differs=both & pl.when(pl.col("lenient")).then(loose & ~joined).otherwise(strict),
+        how_joined=pl.when(both).then(pl.coalesce("target_joined", "golden_joined")),
         section=section,
         is_input=(section <= Section.PARAMETERS),
         is_output=section == Section.OUTPUT,
@@ -146,8 +164,11 @@ def with_tensor_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
         .when(state == MetricState.SHAPE)
         .then(0.0)
     )
-    cosine = pl.when(state == MetricState.COMPUTED).then(
-        pl.when(mismatch | pl.col("cosine").is_nan()).then(-1.0).otherwise(pl.col("cosine"))
+    cosine = (
+        pl.when(state == MetricState.COMPUTED)
+        .then(pl.when(mismatch | pl.col("cosine").is_nan()).then(-1.0).otherwise(pl.col("cosine")))
+        .when(pl.col("paired") & (state == MetricState.SHAPE))
+        .then(-1.0)
     )
     differs = measured & ((pl.col("error_max") > 0).fill_null(False) | mismatch)
     equal = (
@@ -218,7 +239,7 @@ def over_inputs(frame: pl.DataFrame, column: pl.Series, reduce: np.ufunc) -> pl.
     if frame.is_empty():
         return pl.Series([], dtype=pl.Float64)
     nothing = -_INF if reduce is np.maximum else _INF
-    counted = (frame["is_input"] & column.is_not_null()).to_numpy()
+    counted = (_inputs(frame) & column.is_not_null()).to_numpy()
     values = np.where(counted, column.fill_null(0.0).to_numpy(), nothing)
     starts, lengths = _runs(frame)
     found = np.logical_or.reduceat(counted, starts)
@@ -230,21 +251,21 @@ def all_inputs(frame: pl.DataFrame, column: str) -> pl.Series:
     """Whether an op has inputs and a Boolean column holds on all of them, on every row of that op."""
     if frame.is_empty():
         return pl.Series([], dtype=pl.Boolean)
-    inputs = frame["is_input"].to_numpy()
+    inputs = _inputs(frame).to_numpy()
     holds = frame[column].fill_null(False).to_numpy()
     starts, lengths = _runs(frame)
     good = np.logical_and.reduceat(holds | ~inputs, starts) & np.logical_or.reduceat(inputs, starts)
     return pl.Series(np.repeat(good, lengths))
 
 
-def _runs(frame: pl.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Start and length of every run of one op.
+def _inputs(frame: pl.DataFrame) -> pl.Series:
+    """The target's input rows: a golden-only one among them says nothing about the op."""
+    return frame["is_input"] & frame["target_row"].is_not_null()
 
-    Golden-only rows stand behind all others and carry the group of their op; they make runs of their own even where that op is the
-    last one before them, lest a verdict depend on an op's neighbours.
-    """
+
+def _runs(frame: pl.DataFrame) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Start and length of every run of one op."""
     group = frame["group"].to_numpy()
-    tail = frame["target_row"].is_null().to_numpy()
-    border = (group[1:] != group[:-1]) | (tail[1:] != tail[:-1])
+    border = group[1:] != group[:-1]
     starts = np.flatnonzero(np.concatenate(([True], border)))
     return starts, np.diff(np.append(starts, group.size))

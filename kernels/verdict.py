@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import polars as pl
 from opassay.kernels.phrases import phrase
@@ -13,6 +14,12 @@ from opassay.kernels.rules import Rule, short
 from opassay.schemas.vocab import DumpMode, MatchKind, Result
 
 NOTHING_SAID = "[]"
+_HOW: Final = {
+    MatchKind.WRAPPER: "paired without what wrappers add to the module path",
+    MatchKind.FUZZY: "paired with another call index (fuzzy match)",
+    MatchKind.MAPPED: "paired by the mapping file",
+}
+"""How a row found its partner, where that should stand in the report."""
 
 
 def judge(frame: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> pl.DataFrame:
@@ -61,10 +68,13 @@ def _hit(rule: Rule) -> str:
 
 def _notes(mode: DumpMode) -> tuple[pl.Expr, list[pl.Expr]]:
     """Remarks that are no verdict: whether a row that passes has one, and the remarks themselves."""
-    unwrapped = (pl.col("match") == MatchKind.WRAPPER).fill_null(False)
-    how = pl.when(unwrapped).then(pl.lit("note: paired without the names of wrappers in the module path"))
+    kinds, words = [int(kind) for kind in _HOW], [f"note: {text}" for text in _HOW.values()]
+    how = pl.col("match").replace_strict(kinds, words, default=None, return_dtype=pl.String)
+    told = ["joined", "how_joined"] if mode is DumpMode.TENSOR else ["how_joined"]
+    joined = pl.lit("note: ") + pl.coalesce([pl.when(pl.col(name) != "").then(name) for name in told])
+    odd = how.is_not_null() | joined.is_not_null()
     if mode is not DumpMode.TENSOR:
-        return unwrapped, [how]
+        return odd, [how, joined]
     equal_nan, equal_inf = pl.col("equal_nan").fill_null(0), pl.col("equal_inf").fill_null(0)
     left_out = pl.when((equal_nan + equal_inf) > 0).then(
         phrase("note: left out, equal on both sides: {} nan, {} inf", equal_nan, equal_inf)
@@ -77,7 +87,7 @@ def _notes(mode: DumpMode) -> tuple[pl.Expr, list[pl.Expr]]:
             short(pl.col("worst_golden")),
         )
     )
-    return unwrapped | ((equal_nan + equal_inf) > 0), [worst, left_out, how]
+    return odd | ((equal_nan + equal_inf) > 0), [worst, left_out, how, joined]
 
 
 def _messages(speaking: pl.DataFrame, rules: Sequence[Rule], mode: DumpMode) -> pl.DataFrame:

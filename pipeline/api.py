@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from opassay.pipeline.match.options import matching_of
 from opassay.pipeline.read.trees import open_tree
 from opassay.pipeline.run.budget import Budget, parse_bytes
 from opassay.pipeline.run.plan import Plan, make_plan
@@ -119,6 +120,13 @@ def compare(
     *,
     strict: bool = False,
     document_rules: bool = False,
+    fuzzy: bool = False,
+    data_mapping: str | PathLike[str] | None = None,
+    cell_mapping: str | PathLike[str] | Literal[True] | None = None,
+    wrappers: bool = True,
+    more_wrappers: Sequence[str] = (),
+    backend: Literal["fsdp", "megatron"] | None = None,
+    shards: Literal["off", "auto"] = "off",
     workers: int = 1,
     memory: str | int = 0,
     device: str = "cpu",
@@ -134,6 +142,20 @@ def compare(
         No rounding allowance in the thousandth rule.
     document_rules : bool
         Only the rules that msprobe documents, none of ours.
+    fuzzy : bool
+        Pair ops of one level and name whatever their call index.
+    data_mapping : path, optional
+        Yaml file of row names, target: golden.
+    cell_mapping : path or True, optional
+        Yaml file of module names, target: golden; True reads ``Cell`` as ``Module`` and no more.
+    wrappers : bool
+        Leave what wrappers add to module paths out where nothing else pairs.
+    more_wrappers : sequence of str
+        Regular expressions of further parts of module paths to leave out.
+    backend : {None, "fsdp", "megatron"}
+        Compare training (target) with inference (golden), with the module names of this backend.
+    shards : {"off", "auto"}
+        ``auto`` joins the target's tensor-parallel ranks where the golden side has fewer.
     workers : int
         Processes that measure tensors; 1 measures in this process, 0 takes one a core.
     memory : str or int
@@ -167,16 +189,32 @@ def compare(
 
     budget = Budget(parse_bytes(str(memory)) if memory else 0, workers)
     options = CompareOptions(
-        Path(target), Path(golden), strict=strict, document_rules=document_rules, workers=workers, device=device, io=io
+        Path(target),
+        Path(golden),
+        strict=strict,
+        document_rules=document_rules,
+        fuzzy=fuzzy,
+        data_mapping=None if data_mapping is None else Path(data_mapping),
+        cell_mapping=cell_mapping if cell_mapping is None or cell_mapping is True else Path(cell_mapping),
+        wrappers=wrappers,
+        more_wrappers=tuple(more_wrappers),
+        backend=backend,
+        shards=shards,
+        workers=workers,
+        device=device,
+        io=io,
     )
-    plan = make_plan(open_tree(options.target, "target"), open_tree(options.golden, "golden"))
+    matching = matching_of(options)
+    plan = make_plan(
+        open_tree(options.target, "target"), open_tree(options.golden, "golden"), shards=options.shards == "auto"
+    )
     reports: list[RankReport] = []
     failed: dict[str, str] = {}
     pool = Pool(budget.workers)
     try:
         for pair in plan.pairs:
             try:
-                reports.append(compare_pair(pair, options, pool=pool, budget=budget))
+                reports.append(compare_pair(pair, options, matching=matching, pool=pool, budget=budget))
             except OpassayError as error:
                 if len(plan.pairs) == 1:
                     raise

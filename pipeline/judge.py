@@ -36,6 +36,8 @@ class Judging:
         What is compared.
     strict, document_rules : bool
         See ``CompareOptions``.
+    lenient : bool
+        Training against inference: shapes without dimensions of length 1, no word on Requires_grad.
     """
 
     target: DumpTable
@@ -45,6 +47,7 @@ class Judging:
     mode: DumpMode
     strict: bool = False
     document_rules: bool = False
+    lenient: bool = False
 
     def slices(self, slice_rows: int = SLICE_ROWS) -> Iterator[pl.DataFrame]:
         """Judged rows in report order.
@@ -73,7 +76,7 @@ class Judging:
 
     def _scoped(self, frame: pl.DataFrame, sides: Sequence[_Side]) -> pl.DataFrame:
         four = any(side.values.four for side in sides)
-        lazy = scopes.with_kinds(frame.lazy().with_columns(strict=pl.lit(self.strict)))
+        lazy = scopes.with_kinds(frame.lazy().with_columns(strict=pl.lit(self.strict), lenient=pl.lit(self.lenient)))
         lazy = scopes.with_scalars(stat_metrics.with_texts(lazy, four=four))
         if self.mode is DumpMode.STATISTICS:
             lazy = stat_metrics.with_differences(lazy, big=any(side.values.big for side in sides))
@@ -104,6 +107,11 @@ class _Side:
         ]
         self.known_dtypes = pl.Series(known, dtype=pl.String)
         self.shapes = pl.Series(table.shapes, dtype=pl.String)
+        self.bare_shapes = pl.Series([scopes.bare_shape(shape) for shape in table.shapes], dtype=pl.String)
+        told = {row: join.told for row, join in table.joins.items()}
+        self.joined = pl.DataFrame(
+            {"row": list(told), "joined": list(told.values())}, schema={"row": pl.UInt32(), "joined": pl.String()}
+        )
         self.elements = pl.Series([scopes.elements_of(shape) for shape in table.shapes], dtype=pl.Float64)
         self.values = stat_metrics.value_facts(table.values)
         facts = scopes.op_facts(self.ops)
@@ -122,6 +130,8 @@ class _Side:
             self.dtypes.gather(picked["dtype"]).alias(f"{side}_dtype"),
             self.known_dtypes.gather(picked["dtype"]).alias(f"{side}_known_dtype"),
             self.shapes.gather(picked["shape"]).alias(f"{side}_shape"),
+            self.bare_shapes.gather(picked["shape"]).alias(f"{side}_bare_shape"),
+            self._joined(numbers).alias(f"{side}_joined"),
             self.elements.gather(picked["shape"]).alias(f"{side}_elements"),
             self.values.text.gather(picked["value"]).alias(f"{side}_value"),
             self.values.number.gather(picked["value"]).alias(f"{side}_value_number"),
@@ -132,6 +142,13 @@ class _Side:
             .replace_strict([1, 0, -1], ["True", "False", "N/A"], return_dtype=pl.String)
             .alias(f"{side}_requires_grad_text"),
         )
+
+    def _joined(self, numbers: pl.Series) -> pl.Series:
+        """How each row was joined from several, null for rows that were not."""
+        if self.joined.is_empty():
+            return pl.repeat(None, numbers.len(), dtype=pl.String, eager=True)
+        rows = pl.DataFrame({"row": numbers.cast(pl.UInt32)})
+        return rows.join(self.joined, on="row", how="left", maintain_order="left")["joined"]
 
 
 def _cuts(groups: pl.Series, slice_rows: int) -> Iterator[tuple[int, int]]:

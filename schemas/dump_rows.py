@@ -76,6 +76,28 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class P2P:
+    """What a row's point-to-point operation (an item of ``batch_isend_irecv``) does with its tensor.
+
+    Attributes
+    ----------
+    op : str
+        ``isend`` or ``irecv``; "" where the dump does not say.
+    peer : int or None
+        The other rank.
+    tag : int or None
+        Tag of the message.
+    group : str
+        Id of the process group: CRC-32 of the text of its ranks, 8 hex digits; "" where there is none.
+    """
+
+    op: str
+    peer: int | None
+    tag: int | None
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class DumpProblem:
     """Something in a dump that could not be taken as it stands; the rest was read.
 
@@ -124,6 +146,8 @@ class DumpTable:
         Kind of the checksums ("xor" values begin with ``0x``).
     joins : mapping of int to Join
         Rows (by number) whose tensor stands in several files; their ``data_name`` only shows the names.
+    p2p : mapping of int to P2P
+        Rows (by number) that are the tensor of a point-to-point operation.
     """
 
     path: Path
@@ -139,6 +163,7 @@ class DumpTable:
     problems: list[DumpProblem] = field(default_factory=list)
     checksum: str = ""
     joins: Mapping[int, Join] = field(default_factory=dict)
+    p2p: Mapping[int, P2P] = field(default_factory=dict)
 
     @property
     def has_md5(self) -> bool:

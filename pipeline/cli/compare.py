@@ -8,7 +8,9 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+from opassay.pipeline.match.options import matching_of
 from opassay.pipeline.read.trees import open_tree
 from opassay.pipeline.report import console
 from opassay.pipeline.report.files import make_folder, timestamp
@@ -19,6 +21,7 @@ from opassay.pipeline.run.plan import Plan, make_plan
 from opassay.pipeline.run.pool import Pool
 from opassay.pipeline.watch import logs
 from opassay.pipeline.watch.progress import Progress
+from opassay.schemas.errors import UsageError
 from opassay.schemas.options import CompareOptions
 from opassay.schemas.vocab import Result
 
@@ -44,9 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     verbosity: logs.Verbosity = "quiet" if arguments.quiet else "verbose" if arguments.verbose else "normal"
     logs.setup(verbosity)
     options = options_of(arguments)
+    matching = matching_of(options)
     check_device(options.device)
     budget = Budget(options.memory_bytes, options.workers)
-    plan = make_plan(open_tree(options.target, "target"), open_tree(options.golden, "golden"))
+    trees = open_tree(options.target, "target"), open_tree(options.golden, "golden")
+    plan = make_plan(*trees, shards=options.shards == "auto")
     make_folder(options.output)
     _announce(plan, options, budget)
     started = time.monotonic()
@@ -56,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
     interrupted = False
     with PeakSampler() as sampler:
         try:
-            for outcome in run_plan(plan, options, stamp=timestamp(), pool=pool, budget=budget, progress=progress):
+            for outcome in run_plan(
+                plan, options, matching=matching, stamp=timestamp(), pool=pool, budget=budget, progress=progress
+            ):
                 outcomes.append(outcome)
                 _report(outcome)
             pool.close()
@@ -90,11 +97,10 @@ def options_of(arguments: argparse.Namespace) -> CompareOptions:
     Raises
     ------
     UsageError
-        A size that is none.
+        A size that is none, ``--consistent_check`` without a backend.
     """
     return CompareOptions(
-        target=Path(arguments.target),
-        golden=Path(arguments.golden),
+        **what_meets_what(arguments),
         output=Path(arguments.output),
         xlsx=arguments.xlsx,
         parquet=arguments.parquet,
@@ -108,6 +114,38 @@ def options_of(arguments: argparse.Namespace) -> CompareOptions:
         device=arguments.device,
         io=arguments.io,
     )
+
+
+def what_meets_what(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields of ``CompareOptions`` that say what is compared with what: those that ``plan`` has too.
+
+    Raises
+    ------
+    UsageError
+        ``--consistent_check`` without a backend.
+    """
+    cell = arguments.cell_mapping
+    return {
+        "target": Path(arguments.target),
+        "golden": Path(arguments.golden),
+        "fuzzy": arguments.fuzzy,
+        "data_mapping": None if arguments.data_mapping is None else Path(arguments.data_mapping),
+        "cell_mapping": Path(cell) if isinstance(cell, str) else cell,
+        "wrappers": arguments.wrappers,
+        "more_wrappers": tuple(arguments.wrapper),
+        "backend": _backend(arguments),
+        "shards": arguments.shards,
+    }
+
+
+def _backend(arguments: argparse.Namespace) -> Literal["fsdp", "megatron"] | None:
+    backend: Literal["fsdp", "megatron"] | None = arguments.backend
+    if arguments.consistent_check and backend is None:
+        raise UsageError("--consistent_check needs --backend fsdp or --backend megatron, the training side's")
+    if backend is not None and not arguments.consistent_check:
+        LOGGER.warning("--backend has no effect without --consistent_check")
+        return None
+    return backend
 
 
 def exit_status(outcomes: Sequence[RankOutcome], plan: Plan, options: CompareOptions) -> int:
@@ -141,7 +179,8 @@ def _report(outcome: RankOutcome) -> None:
         LOGGER.warning("%s: %s", outcome.pair.name, line)
     if outcome.tally is not None and not outcome.tally.matched:
         LOGGER.error(
-            "%s: no row of the target has a partner in the golden dump; nothing was compared", outcome.pair.name
+            "%s: no row of the target has a partner in the golden dump; nothing was compared. opassay plan names the nearest",
+            outcome.pair.name,
         )
     if outcome.error:
         LOGGER.error("%s is not compared: %s", outcome.pair.name, outcome.error)
@@ -191,6 +230,7 @@ def _part(outcome: RankOutcome) -> console.Summary:
         not_compared=dict(sorted(tally.uncompared.items())),
         target_only=tally.target_only,
         golden_only=tally.golden_only,
+        reused=tally.reused,
         ops=tally.target_ops,
         worst=tuple(worst),
         problems=tuple(problems),

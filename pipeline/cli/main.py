@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from opassay.pipeline.cli import shim
-from opassay.pipeline.cli.options_table import COMPARE, Option
+from opassay.pipeline.cli.options_table import COMPARE, PLAN, Option
 from opassay.schemas.errors import OpassayError
 
 Command = Callable[[argparse.Namespace], int]
@@ -19,16 +19,8 @@ INTERRUPTED: Final = 130
 FRAMEWORKS: Final = ("pytorch", "mindspore")
 LATER: Final = frozenset(
     [
-        "-fm",
-        "--fuzzy_match",
-        "-dm",
-        "--data_mapping",
-        "-cm",
-        "--cell_mapping",
         "-da",
         "--diff_analyze",
-        "--consistent_check",
-        "--backend",
     ]
 )
 """Options of the incumbent's compare that this release does not have yet."""
@@ -36,6 +28,12 @@ LATER: Final = frozenset(
 
 def _compare(arguments: argparse.Namespace) -> int:
     from opassay.pipeline.cli.compare import run
+
+    return run(arguments)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.plan import run
 
     return run(arguments)
 
@@ -50,7 +48,7 @@ def _shim(arguments: argparse.Namespace) -> int:
     return shim.run_shim(arguments.rest)
 
 
-COMMANDS: Final[dict[str, Command]] = {"compare": _compare, "explain": _explain, "shim": _shim}
+COMMANDS: Final[dict[str, Command]] = {"compare": _compare, "plan": _plan, "explain": _explain, "shim": _shim}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -77,6 +75,11 @@ def build_parser() -> argparse.ArgumentParser:
         description="Compare two dumps, op by op and rank by rank; write what differs and how much.",
     )  # fmt: skip
     _add(compare, COMPARE)
+    plan = commands.add_parser(
+        "plan", help="say what compare would pair with what, without reading a tensor", allow_abbrev=False,
+        description="Say what compare would do with two dumps: steps, ranks, modes, how the ops pair and which do not.",
+    )  # fmt: skip
+    _add(plan, PLAN)
     explain = commands.add_parser(
         "explain", help="print a verdict rule, its thresholds and its reason", allow_abbrev=False
     )

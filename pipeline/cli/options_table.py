@@ -34,13 +34,28 @@ class Option:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-WHAT, REPORT, VERDICTS, RUN, TALK = "what to compare", "reports", "verdicts", "running", "talking"
+WHAT, MATCH, REPORT, VERDICTS, RUN, TALK = "what to compare", "matching", "reports", "verdicts", "running", "talking"
 
 COMPARE: Final = (
     Option(("-tp", "--target_path"), "dump under test: a dump.json or debug.json, or a rank, step or dump-root folder", WHAT, ours=False,
            settings={"dest": "target", "required": True, "metavar": "PATH"}),
     Option(("-gp", "--golden_path"), "dump to compare with, of the same kind", WHAT, ours=False,
            settings={"dest": "golden", "required": True, "metavar": "PATH"}),
+    Option(("-fm", "--fuzzy_match"), "pair operators of one level and name whatever their call index, by aligning the two sequences", MATCH,
+           ours=False, settings={"action": "store_true", "dest": "fuzzy"}),
+    Option(("-dm", "--data_mapping"), "yaml file of row names, target: golden", MATCH, ours=False, settings={"metavar": "FILE"}),
+    Option(("-cm", "--cell_mapping"), "yaml file of module names, target: golden; without FILE only Cell is read as Module", MATCH, ours=False,
+           settings={"nargs": "?", "const": True, "metavar": "FILE"}),
+    Option(("--wrapper",), "leave parts of module paths that match this regular expression out where nothing else pairs; may be repeated", MATCH,
+           settings={"action": "append", "default": [], "metavar": "REGEX"}),
+    Option(("--no-wrappers",), "leave out no parts of module paths but those of --wrapper", MATCH,
+           settings={"action": "store_false", "dest": "wrappers"}),
+    Option(("--consistent_check",), "compare training (target) with inference (golden); needs --backend", MATCH, ours=False,
+           settings={"action": "store_true"}),
+    Option(("--backend",), "module names of the training side, for --consistent_check", MATCH, ours=False,
+           settings={"choices": ("fsdp", "megatron")}),
+    Option(("--shards",), "auto: join the target's tensor-parallel ranks where the golden side has fewer (default: off)", MATCH,
+           settings={"choices": ("off", "auto"), "default": "off"}),
     Option(("-o", "--output_path"), "folder of the results, made if needed (default: ./output)", REPORT, ours=False,
            settings={"dest": "output", "nargs": "?", "const": "./output", "default": "./output", "metavar": "DIR"}),
     Option(("--xlsx",), "write xlsx (coloured, filterable) in place of csv", REPORT, ours=False, settings={"action": "store_true"}),
@@ -67,6 +82,10 @@ COMPARE: Final = (
     Option(("--verbose",), "more about what happens, tracebacks of unexpected errors", TALK, settings={"action": "store_true"}),
 )  # fmt: skip
 """Options of ``compare``."""
+
+
+PLAN: Final = tuple(option for option in COMPARE if option.group in (WHAT, MATCH))
+"""Options of ``plan``: those of ``compare`` that decide what meets what."""
 
 
 def markdown(options: tuple[Option, ...]) -> str:

@@ -1,6 +1,6 @@
-"""Exact matching: ops by name, then the rows of two matched ops by slot. Second station of the flow: DumpTable x 2 -> pairs.
+"""Which op meets which: by equal names, and where those fail by call order, gradient layout, wrappers, alignment or the user's table.
 
-Joins run over op numbers and slot codes, never over the long row names, so a million rows a side join in seconds.
+Works on op tables alone (thousands of names); rows follow in ``slots``.
 """
 
 from __future__ import annotations
@@ -12,86 +12,98 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from opassay.kernels import match_keys
+from opassay.kernels.cell_names import mapped_names
+from opassay.pipeline.match.slots import shared_codes
 from opassay.schemas.dump_rows import DumpTable
-from opassay.schemas.pair_rows import PAIR_ROWS
+from opassay.schemas.options import BY_NAME, LIST_INDEX, Matching
 from opassay.schemas.vocab import MatchKind
 
 
 @dataclass(slots=True)
-class Pairing:
-    """Outcome of matching.
+class OpPairs:
+    """Ops that meet.
 
     Attributes
     ----------
-    rows : polars.DataFrame
-        Schema ``PAIR_ROWS``: target order, golden-only rows behind.
+    frame : polars.DataFrame
+        ``target_op``, ``golden_op`` (UInt32) and ``match`` (UInt8), in target order. A target op stands in it once at most; under a
+        cell mapping a golden op may serve several.
     notes : list of str
-        What the log should say about how ops were matched.
+        How ops were matched where it is not by equal names.
+    warnings : list of str
+        Lines of the cell mapping that did nothing, an alignment that was cut short.
     """
 
-    rows: pl.DataFrame
+    frame: pl.DataFrame
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
-def pair_exact(target: DumpTable, golden: DumpTable) -> Pairing:
-    """Match two dumps by op name and slot.
+def pair_ops(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAME) -> OpPairs:
+    """Match the ops of two dumps.
+
+    Equal names first (brought to the golden side's by a cell mapping). What is left over: backward ops in order of appearance
+    where recomputation moved their indexes (decision 6; not under a mapping, which names what it means), the two layouts of
+    parameter gradients (decision 21), names without the parts of wrappers. Fuzzy matching takes the place of all that: one
+    alignment of the two sequences of fuzzy keys.
 
     Parameters
     ----------
     target, golden : DumpTable
-        The two sides; row numbers of the result refer to their ``rows``.
-
-    Returns
-    -------
-    Pairing
-        Every row of either side exactly once: the k-th occurrence of a name meets the k-th.
+        The two sides; op names are unique on each.
+    matching : Matching
+        How they may meet.
     """
-    ops, notes = pair_ops(target.ops, golden.ops)
-    return Pairing(pair_slots(target, golden, ops), notes)
+    names, other = target.ops["name"], golden.ops["name"]
+    found = OpPairs(pl.DataFrame())
+    if matching.cell_mapping is not None:
+        names, used = mapped_names(names, matching.cell_mapping)
+        other = mapped_names(other, {})[0]  # Cell is Module on either side
+        if unused := [key for key in matching.cell_mapping if key not in used]:
+            found.warnings.append(f"lines of the cell mapping that no target module has: {some(unused)}")
+    ours = pl.DataFrame({"name": names, "shown": target.ops["name"]}).with_row_index("op")
+    theirs = pl.DataFrame({"name": other, "shown": golden.ops["name"]}).with_row_index("op")
+    if matching.fuzzy:
+        _align(target, golden, ours, theirs, matching, found)
+    else:
+        _pair_by_name(ours, theirs, matching, found)
+    found.frame = found.frame.sort("target_op")
+    return found
 
 
-def pair_ops(target: pl.DataFrame, golden: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Match op tables: equal names first; what is left over in order of appearance (recomputed backward ops, decision 6), across the
-    layouts of parameter gradients (decision 21) or without the names of wrappers.
-
-    Parameters
-    ----------
-    target, golden : polars.DataFrame
-        Schema ``OPS``; names are unique.
-
-    Returns
-    -------
-    pairs : polars.DataFrame
-        ``target_op``, ``golden_op`` (UInt32) and ``match`` (UInt8), in target order.
-    notes : list of str
-        One line if ops were paired in order of appearance, one if by the layout of parameter gradients.
-    """
-    ours, theirs = (side.select("name").with_row_index("op") for side in (target, golden))
+def _pair_by_name(ours: pl.DataFrame, theirs: pl.DataFrame, matching: Matching, found: OpPairs) -> None:
     exact = ours.join(theirs, on="name", how="inner", suffix="_golden", maintain_order="left")
     pairs = _as_pairs(exact, MatchKind.EXACT)
     alone = [side.join(exact, on="name", how="anti", maintain_order="left") for side in (ours, theirs)]
-    if alone[0].is_empty() or alone[1].is_empty():
-        return pairs, []
-    drifting, bases = _pair_drifting(ours, theirs, alone)
-    dropped = drifting["target_op"].implode()
-    pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting])
-    layout = _pair_by_key(ours, theirs, pairs, match_keys.gradient_layout, MatchKind.LAYOUT)
-    pairs = pl.concat([pairs, layout])
-    wrapped = _pair_by_key(ours, theirs, pairs, match_keys.unwrapped, MatchKind.WRAPPER)
-    pairs = pl.concat([pairs, wrapped]).sort("target_op")
-    notes = []
-    if bases:
-        some = ", ".join(bases[:3]) + (", ..." if len(bases) > 3 else "")
-        notes.append(
-            f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation makes "
-            f"them: paired in order of appearance ({some})"
+    if not (alone[0].is_empty() or alone[1].is_empty()):
+        if matching.cell_mapping is None and matching.data_mapping is None:
+            drifting, bases = _pair_drifting(ours, theirs, alone)
+            dropped = drifting["target_op"].implode()
+            pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting])
+            if bases:
+                found.notes.append(
+                    f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation "
+                    f"makes them: paired in order of appearance ({some(bases)})"
+                )
+        layout = _pair_by_key(ours, theirs, pairs, match_keys.gradient_layout, MatchKind.LAYOUT)
+        pairs = pl.concat([pairs, layout])
+        if layout.height:
+            found.notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
+        if matching.wrappers:
+            wrapped = _pair_by_key(
+                ours, theirs, pairs, lambda name: match_keys.unwrapped(name, matching.wrappers), MatchKind.WRAPPER
+            )
+            pairs = pl.concat([pairs, wrapped])
+            _tell_wrapped(wrapped.height, matching, found)
+    found.frame = pairs
+
+
+def _tell_wrapped(count: int, matching: Matching, found: OpPairs) -> None:
+    if count:
+        words = ", ".join(matching.wrappers)
+        found.notes.append(
+            f"{count:,} records pair only without what wrappers add to the module path ({words}; {LIST_INDEX})"
         )
-    if layout.height:
-        notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
-    if wrapped.height:
-        words = ", ".join(match_keys.WRAPPERS)
-        notes.append(f"{wrapped.height:,} records pair only without the names of wrappers ({words}) in the module path")
-    return pairs, notes
 
 
 def _pair_drifting(
@@ -126,91 +138,105 @@ def _pair_by_key(
 
 
 def _as_pairs(joined: pl.DataFrame, kind: MatchKind) -> pl.DataFrame:
+    """Pairs of one kind; equal names that were made equal by a mapping say so."""
+    plain = pl.lit(int(kind), dtype=pl.UInt8)
+    if kind is MatchKind.EXACT:
+        plain = pl.when(pl.col("shown") == pl.col("shown_golden")).then(plain).otherwise(int(MatchKind.MAPPED))
     return joined.select(
         pl.col("op").alias("target_op"),
         pl.col("op_golden").alias("golden_op"),
-        pl.lit(int(kind), dtype=pl.UInt8).alias("match"),
+        plain.cast(pl.UInt8).alias("match"),
     )
 
 
-def pair_slots(target: DumpTable, golden: DumpTable, ops: pl.DataFrame) -> pl.DataFrame:
-    """Match the rows of matched ops by slot.
+def _align(
+    target: DumpTable,
+    golden: DumpTable,
+    ours: pl.DataFrame,
+    theirs: pl.DataFrame,
+    matching: Matching,
+    found: OpPairs,
+) -> None:
+    """One alignment of the two sequences of ops; a name with a wrapper takes its bare key where the other side lacks the full one."""
+    from opassay.kernels.alignment import OpSequence, align
 
-    Parameters
-    ----------
-    target, golden : DumpTable
-        The two sides.
-    ops : polars.DataFrame
-        ``target_op``, ``golden_op``, ``match``; a golden op may serve one target op.
-
-    Returns
-    -------
-    polars.DataFrame
-        Schema ``PAIR_ROWS``.
-    """
-    target_ops = target.ops.height
-    codes = _shared_codes(target.slots, golden.slots)
-    ours = _slot_keys(target.rows, pl.col("op"), pl.col("slot"))
-    group_of = (
-        pl.DataFrame({"op": pl.int_range(golden.ops.height, dtype=pl.UInt32, eager=True)})
-        .join(
-            ops.select(pl.col("golden_op").alias("op"), "target_op", "match"),
-            on="op",
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(group=pl.col("target_op").fill_null(pl.col("op") + target_ops).cast(pl.UInt32))
+    keyed = [side.with_columns(key=match_keys.fuzzy_key(pl.col("name"))) for side in (ours, theirs)]
+    if matching.wrappers:
+        keyed = [_bare_where_alone(mine, other, matching) for mine, other in (keyed, keyed[::-1])]
+    codes = [_codes(keyed[0]["key"], keyed[1]["key"]), _codes(ours["name"], theirs["name"])]
+    marks = _structures(target, golden)
+    sides = [OpSequence(keys, marks[i], names) for i, (keys, names) in enumerate(zip(*codes, strict=True))]
+    result = align(*sides)
+    pairs = pl.DataFrame(
+        {"target_op": pl.Series(result.target, dtype=pl.UInt32), "golden_op": pl.Series(result.golden, dtype=pl.UInt32)}
     )
-    theirs = _slot_keys(
-        golden.rows,
-        pl.lit(group_of["group"]).gather(pl.col("op")),
-        pl.lit(codes).gather(pl.col("slot")),
-    )
-    kinds = (
-        pl.DataFrame({"op": pl.int_range(target_ops, dtype=pl.UInt32, eager=True)})
-        .join(ops.select(pl.col("target_op").alias("op"), "match"), on="op", how="left", maintain_order="left")["match"]
-        .fill_null(MatchKind.NONE)
-    )
-    joined = ours.lazy().join(theirs.lazy(), on=["key", "nth"], how="left", maintain_order="left", suffix="_golden")
-    matched = joined.select(
-        pl.col("row").alias("target_row"),
-        pl.col("row_golden").alias("golden_row"),
-        pl.col("group"),
-        pl.when(pl.col("row_golden").is_null())
-        .then(MatchKind.NONE)
-        .otherwise(pl.lit(kinds).gather(pl.col("group")))
+    shown = [side["shown"].gather(pairs[column]) for side, column in ((ours, "target_op"), (theirs, "golden_op"))]
+    bare = [side["bare"].gather(pairs[column]) for side, column in ((keyed[0], "target_op"), (keyed[1], "golden_op"))]
+    named = [side["name"].gather(pairs[column]) for side, column in ((ours, "target_op"), (theirs, "golden_op"))]
+    kinds = pl.select(
+        pl.when(shown[0] == shown[1])
+        .then(int(MatchKind.EXACT))
+        .when(named[0] == named[1])
+        .then(int(MatchKind.MAPPED))
+        .when(bare[0] | bare[1])
+        .then(int(MatchKind.WRAPPER))
+        .otherwise(int(MatchKind.FUZZY))
         .cast(pl.UInt8)
-        .alias("match"),
-    ).collect()
-    taken = matched["golden_row"].drop_nulls()
-    alone = theirs.filter(~pl.Series(_mask(theirs.height, taken))).select(
-        pl.lit(None, dtype=pl.UInt32).alias("target_row"),
-        pl.col("row").alias("golden_row"),
-        pl.col("group"),
-        pl.lit(MatchKind.NONE, dtype=pl.UInt8).alias("match"),
+        .alias("match")
     )
-    return pl.concat([matched, alone]).select(pl.col(name).cast(kind) for name, kind in PAIR_ROWS.items())
+    found.frame = pairs.with_columns(kinds["match"])
+    fuzzy = int((kinds["match"] == MatchKind.FUZZY).sum())
+    if fuzzy:
+        found.notes.append(f"{fuzzy:,} of {pairs.height:,} operators pair with another call index (fuzzy match)")
+    _tell_wrapped(int((kinds["match"] == MatchKind.WRAPPER).sum()), matching, found)
+    if not result.exact:
+        found.warnings.append(
+            "the two sides run so differently that the alignment of their operators was cut short: "
+            "more of them may have partners than the report shows"
+        )
 
 
-def _slot_keys(rows: pl.DataFrame, group: pl.Expr, slot: pl.Expr) -> pl.DataFrame:
-    """Row numbers with a 64-bit key (group, slot) and the count of earlier rows with the same key."""
-    frame = rows.select(
-        group.cast(pl.UInt32).alias("group"),
-        slot.cast(pl.UInt64).alias("slot"),
-    ).with_row_index("row")
-    keyed = frame.select("row", "group", key=pl.col("group").cast(pl.UInt64) * (1 << 32) + pl.col("slot"))
-    if keyed["key"].n_unique() == keyed.height:
-        return keyed.with_columns(nth=pl.lit(0, dtype=pl.UInt32))
-    return keyed.with_columns(nth=pl.int_range(pl.len(), dtype=pl.UInt32).over("key"))
+def _bare_where_alone(mine: pl.DataFrame, other: pl.DataFrame, matching: Matching) -> pl.DataFrame:
+    """Keys without wrappers where the other side has no op of the full key; ``bare`` tells where that changed the key."""
+    known = pl.col("key").is_in(other["key"].unique().implode())
+    bare = match_keys.fuzzy_key(match_keys.unwrapped(pl.col("name"), matching.wrappers))
+    keyed = mine.with_columns(full="key", key=pl.when(known).then("key").otherwise(bare))
+    return keyed.with_columns(bare=pl.col("key") != pl.col("full")).drop("full")
 
 
-def _shared_codes(target: Sequence[str], golden: Sequence[str]) -> pl.Series:
-    """Golden slot codes in the target's numbering; texts that only golden has get numbers behind."""
-    known = {text: code for code, text in enumerate(target)}
-    return pl.Series([known.setdefault(text, len(known)) for text in golden], dtype=pl.UInt32)
+def _codes(ours: pl.Series, theirs: pl.Series) -> list[NDArray[np.int64]]:
+    """Integer codes of two columns of texts, equal where the texts are."""
+    both = pl.concat([ours, theirs]).rank("dense").cast(pl.Int64).to_numpy()
+    return [both[: ours.len()], both[ours.len() :]]
 
 
-def _mask(height: int, taken: pl.Series) -> NDArray[np.bool_]:
-    mask = np.zeros(height, dtype=bool)
-    mask[taken.to_numpy()] = True
-    return mask
+def _structures(target: DumpTable, golden: DumpTable) -> list[NDArray[np.int64]]:
+    """One number an op that stands for the slots and shapes of its rows: equal structures get equal numbers."""
+    slots, shapes = shared_codes(target.slots, golden.slots), shared_codes(target.shapes, golden.shapes)
+    own = [np.arange(len(texts), dtype=np.uint64) for texts in (target.slots, target.shapes)]
+    mixed = [
+        _structure(target, *own),
+        _structure(golden, *(codes.to_numpy().astype(np.uint64) for codes in (slots, shapes))),
+    ]
+    both = np.unique(np.concatenate(mixed), return_inverse=True)[1].astype(np.int64)
+    return [both[: mixed[0].size], both[mixed[0].size :]]
+
+
+def _structure(table: DumpTable, slots: NDArray[np.uint64], shapes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    op, slot, shape = (table.rows[name].to_numpy() for name in ("op", "slot", "shape"))
+    sums = np.zeros(table.ops.height, np.uint64)
+    np.add.at(sums, op, _scattered((slots[slot] << np.uint64(32)) | shapes[shape]))
+    return sums
+
+
+def _scattered(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers spread over 64 bits, so that their sum tells sets of them apart (the finalizer of SplitMix64)."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first names of a list, and that there are more."""
+    return ", ".join(names[:most]) + (f", ... ({len(names):,} in all)" if len(names) > most else "")

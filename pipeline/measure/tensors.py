@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -30,6 +31,7 @@ from opassay.pipeline.measure.work import (
     Place,
     Row,
     Shard,
+    Source,
     asks_rounding,
     cut_parts,
     cut_shards,
@@ -44,6 +46,7 @@ from opassay.pipeline.read.tensor_layout import one_line
 from opassay.pipeline.read.tensors import TensorUnreadable, choose_io, tensor_path
 from opassay.pipeline.run.budget import Budget
 from opassay.pipeline.run.pool import Pool, WorkerLost
+from opassay.schemas.dump_rows import Join
 from opassay.schemas.metric_rows import METRIC_ROWS, PairSums
 from opassay.schemas.vocab import MetricState
 
@@ -64,6 +67,8 @@ def measure_tensors(
     device: str = "cpu",
     engine: Engine = "auto",
     budget: Budget,
+    target_joins: Mapping[int, Join] = MappingProxyType({}),
+    golden_joins: Mapping[int, Join] = MappingProxyType({}),
     on_progress: Progress = lambda nbytes, pairs: None,
 ) -> pl.DataFrame:
     """Measure pairs of tensor files.
@@ -87,6 +92,8 @@ def measure_tensors(
         Which kernels measure on the CPU.
     budget : Budget
         Gives the size of the windows.
+    target_joins, golden_joins : mapping of int to Join
+        Pairs, by number, whose tensor on that side stands in several files; they take the place of the file's name.
     on_progress : callable
         Called with bytes of tensors and pairs finished since the last call.
 
@@ -100,7 +107,7 @@ def measure_tensors(
         str(target_folder), str(golden_folder), modes == {"map"}, budget.window_bytes, device, PART_BYTES, engine
     )
     rows = _Rows(on_progress)
-    small, big, nbytes = _sort_by_size(pairs, place, rows)
+    small, big, nbytes = _sort_by_size(pairs, place, rows, target_joins, golden_joins)
     with contextlib.ExitStack() as stack:
         if pool.inline and place.mapped:
             if nbytes >= _APART_BYTES and not multiprocessing.current_process().daemon:
@@ -179,13 +186,18 @@ class _Rows:
 
 
 def _sort_by_size(
-    pairs: pl.DataFrame, place: Place, rows: _Rows
+    pairs: pl.DataFrame,
+    place: Place,
+    rows: _Rows,
+    target_joins: Mapping[int, Join],
+    golden_joins: Mapping[int, Join],
 ) -> tuple[list[tuple[MeasureJob, int]], list[MeasureJob], int]:
     """Small pairs with their bytes, pairs that may be worth cutting, bytes of all; pairs without a file become rows."""
     small: list[tuple[MeasureJob, int]] = []
     big: list[MeasureJob] = []
     total = 0
-    for pair, target, golden in pairs.select("pair", "target_file", "golden_file").iter_rows():
+    for pair, target_file, golden_file in pairs.select("pair", "target_file", "golden_file").iter_rows():
+        target, golden = _source(target_file, target_joins.get(pair)), _source(golden_file, golden_joins.get(pair))
         if target is None or golden is None:
             sides = (
                 "both sides" if target is None and golden is None else "the target" if target is None else "the golden"
@@ -193,13 +205,28 @@ def _sort_by_size(
             rows.add([metric_row(pair, MetricState.NO_FILE_RECORDED, f"{sides} recorded no tensor file")])
             continue
         job = MeasureJob(pair, target, golden)
-        nbytes = 2 * _file_bytes(place.target_folder, target)  # the golden file is about as large, or does not fit
+        # the golden tensor is about as large, or does not fit; of a joined one all the files count
+        nbytes = 2 * max(_source_bytes(place.target_folder, target), _joined_bytes(place.golden_folder, golden))
         total += nbytes
         if nbytes > place.part_bytes:
             big.append(job)
         else:
             small.append((job, nbytes))
     return small, big, total
+
+
+def _source(name: str | None, join: Join | None) -> str | Join | None:
+    """Where a side's tensor stands, None for nowhere."""
+    return join if join is not None and join.parts else name
+
+
+def _source_bytes(folder: str, source: Source) -> int:
+    return _file_bytes(folder, source) if isinstance(source, str) else _joined_bytes(folder, source)
+
+
+def _joined_bytes(folder: str, source: Source) -> int:
+    """Bytes of all files of a joined tensor; 0 for one that stands in a single file."""
+    return 0 if isinstance(source, str) else sum(_file_bytes(own or folder, name) for own, name in source.parts)
 
 
 def _file_bytes(folder: str, name: str) -> int:
@@ -314,6 +341,7 @@ def _finish_big(pool: Pool, place: Place, whole: Sequence[tuple[Header, PairSums
                         metrics=metrics,
                         within=answer,
                         found=header.found,
+                        joined=header.joined,
                         nbytes=header.nbytes,
                     )
                 ]

@@ -7,13 +7,16 @@ order, so the rows do not depend on how the work was cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from opassay.kernels.joining import ShapesDoNotFit
 from opassay.kernels.pair_pass import Engine, PairPass, make_pass
 from opassay.kernels.pair_sums import BLOCK, SEGMENT, merge, rescale
 from opassay.kernels.rounding import beyond_rounding, noise_floor
 from opassay.kernels.tensor_metrics import TensorMetrics, read_out
+from opassay.pipeline.measure.joined import JoinedTensor, JoinPlan, Opened
+from opassay.pipeline.measure.settling import open_joined, open_questions, source_name
 from opassay.pipeline.read.tensor_layout import one_line, shape_text, shown
 from opassay.pipeline.read.tensors import (
     PageBuffer,
@@ -24,6 +27,7 @@ from opassay.pipeline.read.tensors import (
     tensor_path,
 )
 from opassay.schemas.dtypes import DType
+from opassay.schemas.dump_rows import Join
 from opassay.schemas.metric_rows import PairSums
 from opassay.schemas.vocab import MetricState
 
@@ -39,16 +43,19 @@ Row = tuple[Any, ...]
 Found = tuple[str | None, str | None]
 """Type and shape in the target's file and in the golden's."""
 
+Source = str | Join | JoinPlan
+"""Where one side's tensor stands: the name of a file, or several files and how they join."""
+
 _NOT_OPENED: Final[Found] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """One pair: its row number and the names of its two files, as the dumps record them."""
+    """One pair: its row number and the names of its two files, as the dumps record them, or how several make a tensor."""
 
     pair: int
-    target: str
-    golden: str
+    target: Source
+    golden: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,8 @@ class Part:
 class Header:
     """What a big pair is, before it is cut into parts; ``elements`` of each side, ``nbytes`` of both.
 
-    ``found`` is the type and shape of the target's file and of the golden's, as METRIC_ROWS wants them.
+    ``found`` is the type and shape of the target's file and of the golden's, ``joined`` how a side was put together, as
+    METRIC_ROWS wants them.
     """
 
     job: MeasureJob
@@ -121,6 +129,7 @@ class Header:
     golden: DType
     nbytes: int
     found: Found
+    joined: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +231,36 @@ class _OpenPair:
 
     def __init__(self, place: Place, job: MeasureJob) -> None:
         self.place = place
-        self.target = _open_side("target", place.target_folder, job.target, place.mapped)
-        try:
-            self.golden = _open_side("golden", place.golden_folder, job.golden, place.mapped)
-        except BaseException:
-            self.target.close()
-            raise
+        self.target: Opened
+        self.golden: Opened
+        if isinstance(job.target, str) and isinstance(job.golden, str):
+            self.target = _open_side("target", place.target_folder, job.target, place.mapped)
+            try:
+                self.golden = _open_side("golden", place.golden_folder, job.golden, place.mapped)
+            except BaseException:
+                self.target.close()
+                raise
+        else:
+            self.target, self.golden = _open_joined_pair(place, job)
         self.nbytes = self.target.nbytes + self.golden.nbytes
 
     @property
     def found(self) -> Found:
         """What the two files hold."""
         return self.target.found, self.golden.found
+
+    @property
+    def joined(self) -> str | None:
+        """How the sides were put together from several files; None where nothing was."""
+        told = [f"{text}{side.plan.told}" for text, side in (("", self.target), ("golden: ", self.golden))
+                if isinstance(side, JoinedTensor) and side.plan.told]  # fmt: skip
+        return "; ".join(told) or None
+
+    def settled(self, job: MeasureJob) -> MeasureJob:
+        """The job with nothing left to find out about how its parts join."""
+        sides: dict[str, Any] = {name: side.plan for name, side in (("target", self.target), ("golden", self.golden))
+                 if isinstance(side, JoinedTensor)}  # fmt: skip
+        return replace(job, **sides) if sides else job
 
     def __enter__(self) -> _OpenPair:
         return self
@@ -298,6 +325,24 @@ def _open_side(side: str, folder: str, name: str, mapped: bool) -> TensorFile:
     return file
 
 
+def _open_joined_pair(place: Place, job: MeasureJob) -> tuple[Opened, Opened]:
+    """Both sides of a job of which one stands in several files; a side that must see the other one comes second."""
+    sides = (("target", place.target_folder, job.target), ("golden", place.golden_folder, job.golden))
+    opened: dict[str, Opened] = {}
+    try:
+        for side, folder, source in sorted(sides, key=lambda each: open_questions(each[2])):
+            if isinstance(source, str):
+                opened[side] = _open_side(side, folder, source, place.mapped)
+            else:
+                other = next(iter(opened.values()), None)
+                opened[side] = open_joined(side, folder, source, place.mapped, other)
+    except BaseException:
+        for one in opened.values():
+            one.close()
+        raise
+    return opened["target"], opened["golden"]
+
+
 def measure_shard(shard: Shard) -> list[Row]:
     """Measure the pairs of a shard, whatever their size.
 
@@ -330,8 +375,9 @@ def probe_pair(shard: Shard) -> list[Row] | Header:
             if odd is None and not pair.target.whole and not pair.golden.whole:
                 kinds = pair.target.dtype, pair.golden.dtype
                 if pair.target.size * (kinds[0].width + kinds[1].width) > shard.place.part_bytes:
-                    return Header(job, pair.target.size, *kinds, pair.nbytes, pair.found)
-        return _whole(shard.place, job)
+                    return Header(pair.settled(job), pair.target.size, *kinds, pair.nbytes, pair.found, pair.joined)
+            settled = pair.settled(job)
+        return _whole(shard.place, settled)
 
     found = _guarded(job, look)
     return found if isinstance(found, Header) else [found]
@@ -357,7 +403,13 @@ def join_segments(parts: Sequence[PairSums]) -> PairSums:
 
 
 def finish_row(
-    pair: int, state: MetricState, sums: PairSums, found: Found, nbytes: int, beyond: Callable[[PairSums], bool]
+    pair: int,
+    state: MetricState,
+    sums: PairSums,
+    found: Found,
+    nbytes: int,
+    beyond: Callable[[PairSums], bool],
+    joined: str | None = None,
 ) -> Row:
     """The row of a pair whose sums are complete.
 
@@ -371,10 +423,12 @@ def finish_row(
         Of both tensors.
     beyond : callable
         Answers whether any element differs by more than rounding; asked only where `asks_rounding`.
+    joined : str, optional
+        How a side was put together from several files.
     """
     metrics = read_out(sums)
     within = not beyond(sums) if asks_rounding(state, metrics) else None
-    return metric_row(pair, state, sums=sums, metrics=metrics, within=within, found=found, nbytes=nbytes)
+    return metric_row(pair, state, sums=sums, metrics=metrics, within=within, found=found, joined=joined, nbytes=nbytes)
 
 
 def asks_rounding(state: MetricState, metrics: TensorMetrics) -> bool:
@@ -386,7 +440,7 @@ def _whole(place: Place, job: MeasureJob) -> Row:
     with _OpenPair(place, job) as pair:
         odd = _unfit(pair.target, pair.golden)
         if odd is not None:
-            return metric_row(job.pair, *odd, found=pair.found, nbytes=pair.nbytes)
+            return metric_row(job.pair, *odd, found=pair.found, joined=pair.joined, nbytes=pair.nbytes)
         segments = range(-(-pair.target.size // SEGMENT))
         sums = join_segments([pair.sums(index, None) for index in segments])
         scales = rescale(sums)
@@ -400,10 +454,11 @@ def _whole(place: Place, job: MeasureJob) -> Row:
             pair.found,
             pair.nbytes,
             lambda sums: pair.beyond(segments, noise_floor(sums, *kinds)),
+            pair.joined,
         )
 
 
-def _unfit(target: TensorFile, golden: TensorFile) -> tuple[MetricState, str | None] | None:
+def _unfit(target: Opened, golden: Opened) -> tuple[MetricState, str | None] | None:
     """State and reason of two tensors that are not measured element by element."""
     same_shape = target.shape == golden.shape
     if target.size == 0 and golden.size == 0 and same_shape:
@@ -428,7 +483,9 @@ def _guarded(job: MeasureJob, work: Callable[..., Any], *given: Any) -> Any:
         return metric_row(job.pair, MetricState.FILE_MISSING, str(error))
     except TensorUnreadable as error:
         return metric_row(job.pair, MetricState.UNREADABLE, str(error))
+    except ShapesDoNotFit as error:
+        return metric_row(job.pair, MetricState.SHAPE, str(error))
     except Exception as error:  # one odd pair must not cost the shard
-        names = f"measuring {shown(job.target)} against {shown(job.golden)}"
+        names = f"measuring {shown(source_name(job.target))} against {shown(source_name(job.golden))}"
         text = one_line(f"{type(error).__name__}: {error}", 300)
         return metric_row(job.pair, MetricState.UNREADABLE, f"{names} failed: {text}")

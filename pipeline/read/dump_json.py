@@ -215,6 +215,8 @@ class _DumpReader:
         rows, troubles = flatten_record(name, record, self._is_debug)
         for kind, text, fatal in troubles:
             self._builder.problems.add(kind, name, text, fatal=fatal)
+        if any(row.p2p is not None for row in rows):
+            self._builder.note_p2p(name, rows)
         return rows
 
     def _flush(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from opassay.schemas.dump_rows import P2P
 from opassay.schemas.vocab import RowKind, Section, StatKind
 
 DEPTH_LIMIT: Final = 400  # containers within one record, itself included
@@ -48,6 +49,7 @@ class FlatRow(NamedTuple):
     value: str
     md5: str | None
     data_name: str | None
+    p2p: P2P | None = None
 
 
 class Trouble(NamedTuple):
@@ -163,7 +165,7 @@ def _walk(
         elif "class_type" in value:
             tensor = value.get("tensor")
             if isinstance(tensor, dict) and isinstance(tensor.get("type"), str):
-                rows.append(_leaf_row(troubles, section, slot, tensor))
+                rows.append(_leaf_row(troubles, section, slot, tensor)._replace(p2p=_p2p(value)))
             else:
                 troubles.append(Trouble("leaf", f"the point-to-point op at {slot!r} has no tensor", False))
         else:
@@ -171,6 +173,17 @@ def _walk(
                 _walk(rows, troubles, section, f"{slot}.{key}", item, depth + 1, numbered)
     else:
         troubles.append(Trouble("leaf", f"{slot!r} holds {_json_type(value)} that is in no leaf object", False))
+
+
+def _p2p(leaf: dict[str, Any]) -> P2P:
+    """Fields of a point-to-point operation; what is of another type than it should be is left out."""
+    op, peer, tag, group = (leaf.get(key) for key in ("op", "peer", "tag", "group_id"))
+    return P2P(
+        op if isinstance(op, str) else "",
+        peer if type(peer) is int else None,
+        tag if type(tag) is int else None,
+        group if isinstance(group, str) else "",
+    )
 
 
 def _leaf_row(troubles: list[Trouble], section: int, slot: str, leaf: dict[str, Any]) -> FlatRow:

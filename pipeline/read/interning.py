@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 from opassay.pipeline.read.flatten import FlatRow
 from opassay.pipeline.watch.logs import clip
-from opassay.schemas.dump_rows import OPS, ROWS, STATISTICS, DumpProblem, DumpTable
+from opassay.schemas.dump_rows import OPS, P2P, ROWS, STATISTICS, DumpProblem, DumpTable
 from opassay.schemas.vocab import RowKind, StatKind
 
 Array = npt.NDArray[Any]
@@ -147,6 +147,7 @@ class TableBuilder:
         self._pending: list[pl.DataFrame] = []
         self._pending_rows = 0
         self._names: list[pl.Series] = []
+        self._p2p: dict[str, dict[tuple[int, str], P2P]] = {}  # by record name, then by (section, slot)
 
     def clean(self, text: str) -> str:
         """As ``clean_text``, and remembered for the problem that ``finish`` adds."""
@@ -154,6 +155,12 @@ class TableBuilder:
         if cleaned is not text and (not self._odd_text or cleaned < self._odd_text):
             self._odd_text = cleaned
         return cleaned
+
+    def note_p2p(self, name: str, rows: Sequence[FlatRow]) -> None:
+        """Remember the point-to-point operations of a record; its rows get their numbers in ``finish``."""
+        self._p2p[self.clean(name)] = {
+            (row.section, self.clean(row.slot)): row.p2p for row in rows if row.p2p is not None
+        }
 
     def columns_of(self, rows: Sequence[FlatRow], ops: Sequence[int]) -> tuple[dict[str, Array], pl.Series, pl.Series]:
         """Flattened rows as columns.
@@ -251,7 +258,21 @@ class TableBuilder:
             values=self.interners["value"].texts,
             problems=self.problems.problems(),
             checksum=checksum,
+            p2p=self._numbered_p2p(names, rows),
         )
+
+    def _numbered_p2p(self, names: pl.Series, rows: pl.DataFrame) -> dict[int, P2P]:
+        """Row number -> point-to-point operation."""
+        if not self._p2p:
+            return {}
+        ops = (names.is_in(list(self._p2p))).arg_true()
+        found = rows.select("op", "section", "slot").with_row_index("row").filter(pl.col("op").is_in(ops.implode()))
+        slots = self.interners["slot"].texts
+        return {
+            row: p2p
+            for row, op, section, slot in found.iter_rows()
+            if (p2p := self._p2p[names[op]].get((section, slots[slot]))) is not None
+        }
 
     def _join_pending(self) -> None:
         if self._pending:

@@ -75,6 +75,8 @@ class Summary:
         Compared pairs of rows by verdict.
     not_compared : mapping of str to int
         Reason -> matched pairs that could not be compared.
+    reused : int
+        Matched rows whose golden row serves another target row too (a mapping may have it so).
     target_only, golden_only : int
         Rows without a partner.
     ops : int
@@ -106,6 +108,7 @@ class Summary:
     not_compared: Mapping[str, int] = field(default_factory=dict)
     target_only: int = 0
     golden_only: int = 0
+    reused: int = 0
     ops: int = 0
     worst: tuple[WorstOp, ...] = ()
     problems: tuple[str, ...] = ()
@@ -126,7 +129,8 @@ class Summary:
     def adds_up(self) -> bool:
         """Whether every row read is accounted for on both sides."""
         return (
-            self.target_rows == self.matched + self.target_only and self.golden_rows == self.matched + self.golden_only
+            self.target_rows == self.matched + self.target_only
+            and self.golden_rows == self.matched - self.reused + self.golden_only
         )
 
 
@@ -167,6 +171,7 @@ def merge(summaries: Iterable[Summary], *, title: str | None = None, elapsed_s: 
         not_compared=dict(reasons),
         target_only=sum(s.target_only for s in every),
         golden_only=sum(s.golden_only for s in every),
+        reused=sum(s.reused for s in every),
         ops=sum(s.ops for s in every),
         worst=tuple(worst),
         problems=tuple(line for s in every for line in s.problems),
@@ -306,6 +311,7 @@ def _counts(summary: Summary) -> Table:
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
     matched = f"= {summary.matched:,} matched + "
+    once = f"= {summary.matched - summary.reused:,} matched + "
     skipped = sum(summary.not_compared.values())
     verdicts = Text("= ")
     for place, (word, count) in enumerate(
@@ -314,7 +320,8 @@ def _counts(summary: Summary) -> Table:
         verdicts.append(" + " if place else "").append(f"{count:,} {word}", style=_STYLES[word] if count else "")
     verdicts.append(f" + {skipped:,} not compared")
     grid.add_row("target rows", f"{summary.target_rows:,}", f"{matched}{summary.target_only:,} target only")
-    grid.add_row("golden rows", f"{summary.golden_rows:,}", f"{matched}{summary.golden_only:,} golden only")
+    twice = f", {summary.reused:,} of the matched used again" if summary.reused else ""
+    grid.add_row("golden rows", f"{summary.golden_rows:,}", f"{once}{summary.golden_only:,} golden only{twice}")
     grid.add_row("matched", f"{summary.matched:,}", verdicts)
     reasons = ", ".join(f"{one_line(reason)} {count:,}" for reason, count in summary.not_compared.items() if count)
     if skipped:

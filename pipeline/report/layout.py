@@ -97,9 +97,9 @@ def _metric_cell(name: str) -> pl.Expr:
 
 def _stack_column(judged: pl.DataFrame, stacks: StackTexts) -> pl.Series:
     """The stack on the first row of each of the target's records, ``N/A`` elsewhere."""
-    first = (
-        (judged["target_op"] != judged["target_op"].shift(1)).fill_null(True) & judged["target_op"].is_not_null()
-    ).arg_true()
+    ops = judged["target_op"]
+    before = ops.forward_fill().shift(1)  # golden-only rows may stand among those of an op
+    first = ((ops != before).fill_null(True) & ops.is_not_null()).arg_true()
     texts = pl.Series(stacks(judged["target_op_name"].gather(first).to_list()), dtype=pl.String).fill_null(NA)
     column = pl.repeat(NA, judged.height, dtype=pl.String, eager=True)
     return column.scatter(first, texts) if first.len() else column

@@ -61,6 +61,8 @@ class Tally:
         Records read on each side.
     matched, target_only, golden_only : int
         Rows of the report.
+    reused : int
+        Matched rows whose golden row serves another target row too: they count once on the golden side.
     compared : Counter
         Result word -> matched rows that were compared; an error counts here however it was found.
     uncompared : Counter
@@ -78,6 +80,7 @@ class Tally:
     matched: int = 0
     target_only: int = 0
     golden_only: int = 0
+    reused: int = 0
     compared: Counter[str] = field(default_factory=Counter)
     uncompared: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)

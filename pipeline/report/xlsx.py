@@ -205,6 +205,10 @@ class XlsxWriter(ClosedWriter):
         import polars as pl
 
         names = list(self.columns)
+        joined = pl.col([name for name in ("target_name", "golden_name") if name in names])
+        piece = piece.with_columns(
+            joined.str.replace_all(";  ", ";\n", literal=True)
+        )  # names of a joined row (consistent_check.md, 3)
         piece = self._cut(piece.with_columns(pl.col(names).fill_null("")), names)
         formulas = piece.select(formula_like(pl.col(names)).any()).row(0, named=True)
         markup = piece.select(pl.col(names).str.contains(_RICH).any()).row(0, named=True)

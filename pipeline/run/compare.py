@@ -16,7 +16,7 @@ from opassay.pipeline.run.budget import Budget
 from opassay.pipeline.run.plan import Plan, RankPair
 from opassay.pipeline.run.pool import Pool, WorkerLost
 from opassay.schemas.errors import OpassayError
-from opassay.schemas.options import CompareOptions
+from opassay.schemas.options import CompareOptions, Matching
 from opassay.schemas.vocab import DumpMode
 
 if TYPE_CHECKING:
@@ -67,13 +67,21 @@ class RankOutcome:
 class _RankTask:
     pair: RankPair
     options: CompareOptions
+    matching: Matching
     folder: Path
     stamp: str
     budget: Budget
 
 
 def run_plan(
-    plan: Plan, options: CompareOptions, *, stamp: str, pool: Pool, budget: Budget, progress: Watcher | None = None
+    plan: Plan,
+    options: CompareOptions,
+    *,
+    matching: Matching,
+    stamp: str,
+    pool: Pool,
+    budget: Budget,
+    progress: Watcher | None = None,
 ) -> Iterator[RankOutcome]:
     """Compare and write every pair of a plan.
 
@@ -83,6 +91,8 @@ def run_plan(
         The pairs.
     options : CompareOptions
         As given.
+    matching : Matching
+        How ops and rows may meet; the same for all ranks.
     stamp : str
         Timestamp of all result names.
     pool : Pool
@@ -97,7 +107,7 @@ def run_plan(
     RankOutcome
         One a pair, as they finish.
     """
-    tasks = [_RankTask(pair, options, report_folder(pair, options), stamp, budget) for pair in plan.pairs]
+    tasks = [_RankTask(pair, options, matching, report_folder(pair, options), stamp, budget) for pair in plan.pairs]
     if pool.inline or len(tasks) < 2 or any(_task_of(task.pair.target) == "tensor" for task in tasks):
         for task in tasks:
             yield compare_and_write(task, pool, progress)
@@ -158,7 +168,9 @@ def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> 
 
     outcome = RankOutcome(task.pair)
     try:
-        report = compare_pair(task.pair, task.options, pool=pool, budget=task.budget, progress=progress)
+        report = compare_pair(
+            task.pair, task.options, matching=task.matching, pool=pool, budget=task.budget, progress=progress
+        )
         outcome.mode, outcome.problems = report.mode, report.problems
         outcome.damaged, outcome.bytes_read = report.damaged, report.bytes_read
         outcome.tally, outcome.files = write_reports(report, task.options, task.folder, task.stamp)

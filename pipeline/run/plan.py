@@ -23,6 +23,8 @@ class RankPair:
         Step number, where several steps are compared.
     debug : bool
         Whether they are debug.json files.
+    shards : tuple of Path
+        Files of the target's further tensor-parallel ranks, to be joined with the first.
     """
 
     target: Path
@@ -30,6 +32,7 @@ class RankPair:
     label: str
     step: int | None
     debug: bool
+    shards: tuple[Path, ...] = ()
 
     @property
     def name(self) -> str:
@@ -57,13 +60,15 @@ class Plan:
     lost: tuple[str, ...]
 
 
-def make_plan(target: Tree, golden: Tree) -> Plan:
+def make_plan(target: Tree, golden: Tree, *, shards: bool = False) -> Plan:
     """Pair steps and ranks by number (decision 9).
 
     Parameters
     ----------
     target, golden : Tree
         The two trees; they need not be named at the same level where one step or one rank makes it plain what is meant.
+    shards : bool
+        Where the target has a multiple of the golden side's ranks, consecutive ones are shards of one model and join.
 
     Raises
     ------
@@ -72,7 +77,7 @@ def make_plan(target: Tree, golden: Tree) -> Plan:
     NothingToCompare
         No step or rank exists on both sides.
     """
-    if (target.level == "file") != (golden.level == "file"):
+    if (target.level == "file") != (golden.level == "file") and not (shards and golden.level == "file"):
         file, folder = (target, golden) if target.level == "file" else (golden, target)
         raise UsageError(f"{file.path} is a file and {folder.path} is a folder; give two files or two folders")
     notes = [f"ignored folder {name}: not named rankN" for tree in (target, golden) for name in tree.ignored]
@@ -81,7 +86,12 @@ def make_plan(target: Tree, golden: Tree) -> Plan:
     several = target.level == "root" and golden.level == "root" and max(len(target.steps), len(golden.steps)) > 1
     for ours, theirs in _step_pairs(target, golden, notes):
         step = ours.number if several else None
-        for mine, other in _rank_pairs(ours, theirs, target, golden, notes):
+        met = (
+            _shard_groups(ours, theirs, notes)
+            if shards and len(ours.ranks) > len(theirs.ranks)
+            else [((mine,), other) for mine, other in _rank_pairs(ours, theirs, target, golden, notes)]
+        )
+        for mine, other in met:
             found, odd = _file_pairs(mine, other, step)
             pairs += found
             lost += odd
@@ -143,13 +153,38 @@ def _rank_pairs(ours: Step, theirs: Step, target: Tree, golden: Tree, notes: lis
     return pairs
 
 
-def _file_pairs(ours: Rank, theirs: Rank, step: int | None) -> tuple[list[RankPair], list[str]]:
+def _shard_groups(ours: Step, theirs: Step, notes: list[str]) -> list[tuple[tuple[Rank, ...], Rank]]:
+    """Consecutive target ranks as the shards of one golden rank: tensor-parallel ranks are the innermost of a launcher's order."""
+    size, rest = divmod(len(ours.ranks), len(theirs.ranks))
+    if rest:
+        raise UsageError(
+            f"--shards auto: {ours.path} has {len(ours.ranks)} ranks and {theirs.path} {len(theirs.ranks)}; "
+            "the first must be a multiple of the second"
+        )
+    groups = [(ours.ranks[at * size : (at + 1) * size], rank) for at, rank in enumerate(theirs.ranks)]
+    for group, rank in groups:
+        notes.append(
+            f"target {group[0].label} to {group[-1].label} are joined as shards of golden {rank.label or rank.files[0]}"
+        )
+    return groups
+
+
+def _file_pairs(group: tuple[Rank, ...], theirs: Rank, step: int | None) -> tuple[list[RankPair], list[str]]:
+    ours = group[0]
     mine = {path.name: path for path in ours.files}
     other = {path.name: path for path in theirs.files}
     common = [name for name in mine if name in other]
     where = ours.label or "the pair"
-    pairs = [RankPair(mine[name], other[name], ours.label, step, name != DUMP) for name in common]
-    errors = [(side, rank.error) for side, rank in (("target", ours), ("golden", theirs)) if rank.error]
+    shards = {name: [path for rank in group[1:] for path in rank.files if path.name == name] for name in common}
+    pairs = [RankPair(mine[name], other[name], ours.label, step, name != DUMP, tuple(shards[name])) for name in common]
+    errors = [("target", rank.error) for rank in group if rank.error]
+    errors += [("golden", theirs.error)] if theirs.error else []
+    errors += [
+        ("target", f"{rank.label} has no {name}")
+        for rank in group[1:]
+        for name in common
+        if name not in [path.name for path in rank.files] and not rank.error
+    ]
     if errors:
         return [], [f"{where}: {side} {error}" for side, error in errors]
     lost = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,26 +12,24 @@ from typing import Protocol
 import polars as pl
 from opassay.kernels.scopes import elements_of
 from opassay.pipeline.judge import Judging, empty_metrics
-from opassay.pipeline.match.exact import pair_exact
-from opassay.pipeline.read.dump_json import read_dump
+from opassay.pipeline.match.pairing import pair_dumps
 from opassay.pipeline.read.stacks import StackTable, read_stacks
 from opassay.pipeline.report.layout import cells
 from opassay.pipeline.report.tally import Tally
 from opassay.pipeline.run.budget import Budget
-from opassay.pipeline.run.mode import check_framework, choose_mode, tensor_folder
+from opassay.pipeline.run.inputs import read_inputs
+from opassay.pipeline.run.mode import tensor_folder
 from opassay.pipeline.run.plan import RankPair
 from opassay.pipeline.run.pool import Pool
 from opassay.schemas import headers
 from opassay.schemas.dtypes import parse_dtype
-from opassay.schemas.dump_rows import DumpProblem, DumpTable
-from opassay.schemas.errors import NothingToCompare
-from opassay.schemas.options import CompareOptions
+from opassay.schemas.dump_rows import DumpTable, Join
+from opassay.schemas.options import CompareOptions, Matching
 from opassay.schemas.vocab import DumpMode, MetricState, RowKind
 
 LOGGER = logging.getLogger("opassay")
 
 _STACKS = "stack.json"
-_LARGE_JSON = 16 << 20
 _INLINE_BYTES = 64 << 20  # less than this, and fewer pairs than that, is done before workers have started
 _INLINE_PAIRS = 2_000
 _TINY_BYTES = (
@@ -76,6 +73,8 @@ class RankReport:
         Whether a JSON file is cut and the rows end at the cut; the report's name says so, lest it passes for a whole one.
     bytes_read : int
         Size of the dumps behind it: JSON files and the tensors that were measured, both sides.
+    reused : int
+        Pairs whose golden row serves another target row as well, as a mapping may have it.
     """
 
     pair: RankPair
@@ -86,6 +85,7 @@ class RankReport:
     damaged: bool = False
     partial: bool = False
     bytes_read: int = 0
+    reused: int = 0
 
     @property
     def label(self) -> str:
@@ -113,11 +113,18 @@ class RankReport:
     def tally(self) -> Tally:
         """Counts with the sizes of both sides; rows are added as slices pass."""
         sides = self.judging.target, self.judging.golden
-        return Tally(sides[0].rows.height, sides[1].rows.height, sides[0].ops.height, sides[1].ops.height)
+        rows, ops = [side.rows.height for side in sides], [side.ops.height for side in sides]
+        return Tally(rows[0], rows[1], ops[0], ops[1], reused=self.reused)
 
 
 def compare_pair(
-    pair: RankPair, options: CompareOptions, *, pool: Pool, budget: Budget, progress: Watcher | None = None
+    pair: RankPair,
+    options: CompareOptions,
+    *,
+    matching: Matching,
+    pool: Pool,
+    budget: Budget,
+    progress: Watcher | None = None,
 ) -> RankReport:
     """Compare two dump files.
 
@@ -127,6 +134,8 @@ def compare_pair(
         The files.
     options : CompareOptions
         As given.
+    matching : Matching
+        How ops and rows may meet.
     pool : Pool
         Where tensors are measured.
     budget : Budget
@@ -143,28 +152,13 @@ def compare_pair(
     UsageError
         Frameworks, tasks or checksums that cannot be compared.
     """
-    target, golden = _read_both(pair, side_by_side=not pool.inline)
-    problems = [
-        _told(side, table, problem)
-        for side, table in (("target", target), ("golden", golden))
-        for problem in table.problems
-    ]
-    damaged = any(problem.fatal for table in (target, golden) for problem in table.problems)
-    partial = any(problem.kind == "cut" for table in (target, golden) for problem in table.problems)
-    for side, table in (("target", target), ("golden", golden)):
-        if note := check_framework(table, side):
-            problems.append(note)
-    for side, table in (("target", target), ("golden", golden)):
-        if table.rows.is_empty():
-            raise NothingToCompare(
-                f"{side} {table.path} holds no records to compare (task {table.task or 'unknown'}, data is empty); was the run dumped?"
-            )
-    mode, notes, lost = choose_mode(target, golden)
-    problems += notes
-    damaged = damaged or lost
-    pairing = pair_exact(target, golden)
+    read = read_inputs(pair, side_by_side=not pool.inline)
+    mode, problems, damaged = read.mode, list(read.problems), read.damaged
+    pairing = pair_dumps(read.target, read.golden, matching)
+    target, golden = pairing.target, pairing.golden
     for note in pairing.notes:
         LOGGER.info("%s: %s", pair.name, note)
+    problems += pairing.warnings
     metrics = None
     if mode is DumpMode.TENSOR:
         metrics = _measure(pair, target, golden, pairing.rows, options, pool, budget, progress)
@@ -180,20 +174,14 @@ def compare_pair(
     if stacks is not None and stacks.problems:
         damaged = True
         problems += [f"{pair.target.parent / _STACKS}: {problem.text} ({problem.where})" for problem in stacks.problems]
-    judging = Judging(target, golden, pairing.rows, metrics, mode, options.strict, options.document_rules)
-    size = sum(path.stat().st_size for path in (pair.target, pair.golden)) + (
+    lenient = matching.backend is not None
+    judging = Judging(target, golden, pairing.rows, metrics, mode, options.strict, options.document_rules, lenient)
+    size = sum(path.stat().st_size for path in (pair.target, *pair.shards, pair.golden)) + (
         int(metrics["bytes"].sum()) if metrics is not None else 0
     )
-    return RankReport(pair, mode, judging, stacks, problems, damaged, partial, size)
-
-
-def _read_both(pair: RankPair, *, side_by_side: bool) -> tuple[DumpTable, DumpTable]:
-    """The two tables; large files are read in two threads where the cores are ours (the tokenizer runs without the lock)."""
-    if side_by_side and min(path.stat().st_size for path in (pair.target, pair.golden)) > _LARGE_JSON:
-        with ThreadPoolExecutor(2) as threads:
-            tables = threads.map(read_dump, (pair.target, pair.golden))
-            return next(tables), next(tables)
-    return read_dump(pair.target), read_dump(pair.golden)
+    met = pairing.rows["golden_row"].drop_nulls()
+    reused = met.len() - met.n_unique()
+    return RankReport(pair, mode, judging, stacks, problems, damaged, read.partial, size, reused)
 
 
 def _measure(
@@ -211,6 +199,8 @@ def _measure(
 
     files = pairs.with_row_index("pair").select(
         "pair",
+        "target_row",
+        "golden_row",
         target_file=target.rows["data_name"].gather(pairs["target_row"]),
         golden_file=golden.rows["data_name"].gather(pairs["golden_row"]),
         target_kind=target.rows["kind"].gather(pairs["target_row"]),
@@ -234,11 +224,20 @@ def _measure(
         device=options.device,
         engine="numpy" if tiny else "auto",
         budget=budget,
+        target_joins=_joins(target, tensors["target_row"], tensors["pair"]),
+        golden_joins=_joins(golden, tensors["golden_row"], tensors["pair"]),
         on_progress=progress.advance if progress is not None else (lambda _bytes, _pairs: None),
     )
     if progress is not None:
         progress.finish()
     return metrics
+
+
+def _joins(table: DumpTable, rows: pl.Series, pairs: pl.Series) -> dict[int, Join]:
+    """Pairs whose tensor on this side stands in several files."""
+    if not table.joins:
+        return {}
+    return {pair: table.joins[row] for pair, row in zip(pairs, rows, strict=True) if row in table.joins}
 
 
 def _bytes_of(table: DumpTable, rows: pl.Series) -> int:
@@ -254,8 +253,3 @@ def _bytes_of(table: DumpTable, rows: pl.Series) -> int:
 def _stacks(folder: Path) -> StackTable | None:
     path = folder / _STACKS
     return read_stacks(path) if os.path.lexists(path) else None
-
-
-def _told(side: str, table: DumpTable, problem: DumpProblem) -> str:
-    more = f" (and {problem.count - 1:,} more like it)" if problem.count > 1 else ""
-    return f"{side} {table.path}: {problem.where}: {problem.text}{more}"

@@ -214,6 +214,19 @@ def test_cosine_drop_and_local_fault(tmp_path: Path) -> None:
     assert plain["result"] == "pass"
 
 
+def test_inputs_that_cannot_be_compared_say_nothing_about_the_op(tmp_path: Path) -> None:
+    """An input of another shape already differs: no rule that rests on equal inputs fires on the output."""
+    rng = np.random.default_rng(2)
+    golden = rng.normal(size=100).astype(np.float32)
+    paths = []
+    for side, given, made in (("target", BASE[:50], -golden), ("golden", BASE, golden)):
+        leaves = [saved(tmp_path / side, f"{OP}.input.0", given)], [saved(tmp_path / side, f"{OP}.output.0", made)]
+        paths.append(write_dump(tmp_path / side, {OP: call(*leaves)}, task="tensor"))
+    found = row(opassay.compare(*paths).rows, f"{OP}.output.0")
+    assert found["result"] == "pass"
+    assert found["cosine_number"] == pytest.approx(-1)
+
+
 def test_moved_nan_and_equal_nan(tmp_path: Path) -> None:
     target, golden = BASE.copy(), BASE.copy()
     target[3] = golden[3] = np.nan

@@ -31,11 +31,12 @@ def rule(name: str, result: Result, *, says: str | None = None, **more: Any) -> 
 
 def judged(rules: list[Rule], **columns: list[Any]) -> pl.DataFrame:
     height = len(next(iter(columns.values())))
-    plain: dict[str, list[Any]] = {
+    plain: dict[str, Any] = {
         "redundant": [False] * height,
         "placeholder": [False] * height,
         "text": ["t"] * height,
         "match": [1] * height,
+        "how_joined": pl.Series([None] * height, dtype=pl.String),
     }
     plain["never"] = [False] * height
     table = [*rules, rule("never", Result.WARNING, always=True)]  # every table has rules of that kind

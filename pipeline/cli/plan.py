@@ -1,0 +1,95 @@
+"""``opassay plan``: what a comparison would do, before a tensor is read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+
+from opassay.pipeline.cli.compare import what_meets_what
+from opassay.pipeline.match.options import matching_of
+from opassay.pipeline.read.trees import open_tree
+from opassay.pipeline.run.plan import Plan, RankPair, make_plan
+from opassay.pipeline.watch import logs
+from opassay.pipeline.watch.logs import one_line
+from opassay.schemas.errors import OpassayError
+from opassay.schemas.options import CompareOptions, Matching
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan: steps, ranks, modes, and how the ops of each pair would meet.
+
+    Returns
+    -------
+    int
+        0; 2 if no pair could be read, 3 if some could not.
+
+    Raises
+    ------
+    OpassayError
+        If there is nothing to plan.
+    """
+    os.environ.setdefault("POLARS_MAX_THREADS", "4")
+    logs.setup("quiet")
+    options = CompareOptions(**what_meets_what(arguments))
+    matching = matching_of(options)
+    trees = open_tree(options.target, "target"), open_tree(options.golden, "golden")
+    plan = make_plan(*trees, shards=options.shards == "auto")
+    print(f"{len(plan.pairs)} pair{'s' if len(plan.pairs) != 1 else ''} of dumps: {_counted(plan)}")
+    for line in (*plan.notes, *plan.lost):
+        print(f"  ! {one_line(line)}")
+    lost = 0
+    for pair in plan.pairs:
+        print(f"\n{pair.name}\n  target  {pair.target}{_shards(pair)}\n  golden  {pair.golden}")
+        try:
+            for line in _told(pair, matching):
+                print(f"  {line}")
+        except OpassayError as error:
+            lost += 1
+            print(f"  ! cannot be compared: {one_line(str(error))}")
+    if lost == len(plan.pairs):
+        return 2
+    return 3 if lost or plan.lost else 0
+
+
+def _counted(plan: Plan) -> str:
+    steps = sorted({pair.step for pair in plan.pairs if pair.step is not None})
+    ranks = sorted({pair.label for pair in plan.pairs if pair.label}, key=lambda label: (len(label), label))
+    parts = [f"{len(steps)} steps ({_some(f'step{step}' for step in steps)})"] if steps else []
+    parts += [f"{len(ranks)} ranks ({_some(ranks)})"] if ranks else ["two files"]
+    return ", ".join(parts)
+
+
+def _some(names: Iterator[str] | list[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+
+
+def _shards(pair: RankPair) -> str:
+    return f" and {len(pair.shards)} shards beside it" if pair.shards else ""
+
+
+def _told(pair: RankPair, matching: Matching) -> Iterator[str]:
+    from opassay.pipeline.match.preview import WAYS, preview
+    from opassay.pipeline.run.inputs import read_inputs
+
+    read = read_inputs(pair, side_by_side=True)
+    found = preview(read.target, read.golden, matching)
+    yield f"mode    {read.mode.value}"
+    yield f"ops     {found.target_ops:,} target, {found.golden_ops:,} golden"
+    width = max(len(f"{count:,}") for count in (*found.ways.values(), found.target_alone, found.golden_alone, 1))
+    for kind, count in found.ways.items():
+        yield f"  {count:>{width},}  pair {WAYS[kind]}"
+    yield f"  {found.target_alone:>{width},}  of the target have no partner"
+    yield f"  {found.golden_alone:>{width},}  of the golden side have no partner"
+    yield f"rows    {found.rows:,} compared, of {found.target_rows:,} target and {found.golden_rows:,} golden"
+    if found.fuzzy_more:
+        yield f"-fm would pair {found.fuzzy_more:,} more ops: names that differ in the call index only"
+    for line in (*read.problems, *found.warnings, *found.notes):
+        yield f"! {one_line(line)}"
+    if found.lonely:
+        yield "without a partner, with the nearest names of the other side:"
+        for op in found.lonely:
+            yield f"  {one_line(op.name)}"
+            for near in op.nearest:
+                yield f"    ~ {one_line(near)}"

@@ -1,0 +1,68 @@
+"""What the options of a comparison say about matching: mapping files read, patterns checked, before any dump is opened."""
+
+from __future__ import annotations
+
+from opassay.schemas.errors import UsageError
+from opassay.schemas.options import WRAPPERS, CompareOptions, Matching
+
+
+def matching_of(options: CompareOptions) -> Matching:
+    """Read and check everything that decides how ops and rows meet.
+
+    Parameters
+    ----------
+    options : CompareOptions
+        As given.
+
+    Raises
+    ------
+    UsageError
+        Options that exclude each other, a mapping file that cannot be used (with every problem in it), a pattern that is none.
+    """
+    _refuse_contradictions(options)
+    data = cell = None
+    if options.data_mapping is not None:
+        from opassay.pipeline.read.mapping_file import read_data_mapping
+
+        data = read_data_mapping(options.data_mapping).entries
+    if options.cell_mapping is True:
+        cell = {}
+    elif options.cell_mapping is not None:
+        from opassay.pipeline.read.mapping_file import read_cell_mapping
+
+        cell = read_cell_mapping(options.cell_mapping).entries
+    for pattern in options.more_wrappers:
+        _check_pattern(pattern)
+    known = tuple(WRAPPERS) if options.wrappers else ()
+    return Matching(options.fuzzy, data, cell, known + options.more_wrappers, options.backend)
+
+
+def _refuse_contradictions(options: CompareOptions) -> None:
+    mapped = options.data_mapping is not None
+    if mapped and options.fuzzy:
+        raise UsageError("-dm and -fm exclude each other: a data mapping names its pairs; leave one out")
+    if mapped and options.cell_mapping is not None:
+        raise UsageError("-dm and -cm exclude each other: give one mapping, of rows or of modules")
+    if options.backend is None:
+        return
+    for given, flag in (
+        (options.fuzzy, "-fm"),
+        (mapped, "-dm"),
+        (options.cell_mapping is not None, "-cm"),
+        (options.shards != "off", "--shards"),
+    ):
+        if given:
+            raise UsageError(f"--consistent_check has names of its own for every module; leave {flag} out")
+
+
+def _check_pattern(pattern: str) -> None:
+    import polars as pl
+    from polars.exceptions import PolarsError
+
+    try:
+        empty = pl.select(pl.lit("").str.contains(f"^(?:{pattern})$")).item()
+    except PolarsError as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"--wrapper {pattern!r} is no regular expression: {reason}") from None
+    if empty:
+        raise UsageError(f"--wrapper {pattern!r} matches an empty part; name a whole part of a module path")
