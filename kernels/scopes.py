@@ -67,11 +67,14 @@ def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
     scalar = (pl.col("target_kind") != RowKind.TENSOR) & (pl.col("golden_kind") != RowKind.TENSOR)
     none = (pl.col("target_kind") == RowKind.NONE) & (pl.col("golden_kind") == RowKind.NONE)
     joined = pl.any_horizontal([pl.col(f"{side}_joined").is_not_null() for side in ("target", "golden")])
+    several = pl.any_horizontal(
+        [pl.col(f"{side}_dtype").str.contains(";", literal=True) for side in ("target", "golden")]
+    )
     strict = pl.col("target_shape") != pl.col("golden_shape")
     loose = strict & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
     return frame.with_columns(
         paired=both,
-        dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & joined),
+        dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & several),
         shape_differs=both & pl.when(pl.col("lenient")).then(loose & ~joined).otherwise(strict),
         how_joined=pl.when(both).then(pl.coalesce("target_joined", "golden_joined")),
         section=section,

@@ -54,7 +54,7 @@ def pair_dumps(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAM
         from opassay.pipeline.match.train_infer import pair_train_infer
 
         found = pair_train_infer(target, golden, matching.backend)
-        return Pairing(found.target, found.golden, found.rows, found.notes)
+        return Pairing(found.target, found.golden, found.rows, warnings=found.notes)
     ops = pair_ops(target, golden, matching)
     rows = pair_slots(target, golden, ops.frame)
     warnings = ops.warnings
