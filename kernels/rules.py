@@ -344,7 +344,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         name="no-inputs-statistics", result=Result.WARNING, modes=frozenset({STATS}), on="rows without an input side", ours=True,
         when=col("no_inputs") & col("paired") & ((_NORM.fill_nan(None) > STANDS_OUT) | (col("scaled") >= STANDS_OUT)),
-        says=phrase("opassay rule no-inputs: NormRelativeErr {}, {}", col("norm_relative"), _WORST_STAT),
+        says=phrase("opassay rule no-inputs: NormRelativeErr {}, {}", percent(_NORM), _WORST_STAT),
         condition="parameter gradients and debug saves: NormRelativeErr > 50 %, or max, min or mean off as in own-statistics",
         why="a gradient or a hand-placed save has no inputs to be judged by; the difference stands for itself",
         source="opassay",

@@ -18,6 +18,7 @@ _HOW: Final = {
     MatchKind.WRAPPER: "paired without what wrappers add to the module path",
     MatchKind.FUZZY: "paired with another call index (fuzzy match)",
     MatchKind.MAPPED: "paired by the mapping file",
+    MatchKind.MAPPED_WRAPPER: "paired by the mapping file, without what wrappers add to the module path",
 }
 """How a row found its partner, where that should stand in the report."""
 

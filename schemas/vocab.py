@@ -74,6 +74,7 @@ class MatchKind(IntEnum):
     WRAPPER = 4  # names that agree once the parts of wrappers are left out
     FUZZY = 5  # same level and name, another call index: met by alignment (-fm)
     MAPPED = 6  # named by the user's file (-dm, -cm) under another name
+    MAPPED_WRAPPER = 8  # by the user's file, and without the parts of wrappers
     TRANSLATED = 7  # training against inference: met by the table of module names (--consistent_check)
 
 

@@ -187,7 +187,8 @@ def _report(outcome: RankOutcome) -> None:
         return
     for path in outcome.files:
         LOGGER.info("Result of %s: %s", outcome.pair.name, path)
-        logs.success_banner()
+        if outcome.tally is not None and outcome.tally.matched:
+            logs.success_banner()
 
 
 def _summary(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from opassay.pipeline.cli import shim
-from opassay.pipeline.cli.options_table import COMPARE, PLAN, Option
+from opassay.pipeline.cli.options_table import COMPARE, MERGE, PLAN, Option
 from opassay.schemas.errors import OpassayError
 
 Command = Callable[[argparse.Namespace], int]
@@ -38,6 +38,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _merge(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.merge import run
+
+    return run(arguments)
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from opassay.pipeline.cli.explain import run
 
@@ -48,7 +54,13 @@ def _shim(arguments: argparse.Namespace) -> int:
     return shim.run_shim(arguments.rest)
 
 
-COMMANDS: Final[dict[str, Command]] = {"compare": _compare, "plan": _plan, "explain": _explain, "shim": _shim}
+COMMANDS: Final[dict[str, Command]] = {
+    "compare": _compare,
+    "plan": _plan,
+    "merge_result": _merge,
+    "explain": _explain,
+    "shim": _shim,
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,6 +92,11 @@ def build_parser() -> argparse.ArgumentParser:
         description="Say what compare would do with two dumps: steps, ranks, modes, how the ops pair and which do not.",
     )  # fmt: skip
     _add(plan, PLAN)
+    merge = commands.add_parser(
+        "merge_result", help="gather chosen rows of all ranks' reports in one workbook", allow_abbrev=False,
+        description="Gather chosen rows of all ranks' reports in one workbook: a sheet a metric, a column a rank.",
+    )  # fmt: skip
+    _add(merge, MERGE)
     explain = commands.add_parser(
         "explain", help="print a verdict rule, its thresholds and its reason", allow_abbrev=False
     )

@@ -88,6 +88,19 @@ PLAN: Final = tuple(option for option in COMPARE if option.group in (WHAT, MATCH
 """Options of ``plan``: those of ``compare`` that decide what meets what."""
 
 
+MERGE: Final = (
+    Option(("-i", "--input_dir"), "folder of the reports: compare_result_rank<number>_<timestamp>.xlsx or .csv, two ranks or more", WHAT,
+           ours=False, settings={"dest": "input", "required": True, "metavar": "DIR"}),
+    Option(("-config", "--config-path"), "yaml file with the lists api (rows) and compare_index (metrics; none: all)", WHAT, ours=False,
+           settings={"dest": "config", "required": True, "metavar": "FILE"}),
+    Option(("-o", "--output_dir"), "folder of the workbook, made if needed", REPORT, ours=False,
+           settings={"dest": "output", "required": True, "metavar": "DIR"}),
+    Option(("--quiet",), "warnings, errors and the result only", TALK, settings={"action": "store_true"}),
+    Option(("--verbose",), "more about what happens, tracebacks of unexpected errors", TALK, settings={"action": "store_true"}),
+)  # fmt: skip
+"""Options of ``merge_result``."""
+
+
 def markdown(options: tuple[Option, ...]) -> str:
     """The table of options as the README shows it."""
     lines = ["| option | meaning |", "|---|---|"]

@@ -56,7 +56,7 @@ def _counted(plan: Plan) -> str:
     steps = sorted({pair.step for pair in plan.pairs if pair.step is not None})
     ranks = sorted({pair.label for pair in plan.pairs if pair.label}, key=lambda label: (len(label), label))
     parts = [f"{len(steps)} steps ({_some(f'step{step}' for step in steps)})"] if steps else []
-    parts += [f"{len(ranks)} ranks ({_some(ranks)})"] if ranks else ["two files"]
+    parts += [f"{len(ranks)} rank{'s' * (len(ranks) > 1)} ({_some(ranks)})"] if ranks else ["two files"]
     return ", ".join(parts)
 
 
@@ -66,7 +66,7 @@ def _some(names: Iterator[str] | list[str]) -> str:
 
 
 def _shards(pair: RankPair) -> str:
-    return f" and {len(pair.shards)} shards beside it" if pair.shards else ""
+    return f" and {len(pair.shards)} shard{'s' * (len(pair.shards) > 1)} beside it" if pair.shards else ""
 
 
 def _told(pair: RankPair, matching: Matching) -> Iterator[str]:
@@ -83,8 +83,8 @@ def _told(pair: RankPair, matching: Matching) -> Iterator[str]:
     yield f"  {found.target_alone:>{width},}  of the target have no partner"
     yield f"  {found.golden_alone:>{width},}  of the golden side have no partner"
     yield f"rows    {found.rows:,} compared, of {found.target_rows:,} target and {found.golden_rows:,} golden"
-    if found.fuzzy_more:
-        yield f"-fm would pair {found.fuzzy_more:,} more ops: names that differ in the call index only"
+    if found.fuzzy_more or found.fuzzy_other:
+        yield f"-fm would pair {found.fuzzy_more:,} more ops and {found.fuzzy_other:,} with another call: look at its plan too"
     for line in (*read.problems, *found.warnings, *found.notes):
         yield f"! {one_line(line)}"
     if found.lonely:

@@ -138,10 +138,16 @@ def _pair_by_key(
 
 
 def _as_pairs(joined: pl.DataFrame, kind: MatchKind) -> pl.DataFrame:
-    """Pairs of one kind; equal names that were made equal by a mapping say so."""
+    """Pairs of one kind; names that met because a mapping changed one of them say so."""
+    golden_name = pl.col("name_golden" if "name_golden" in joined.columns else "name")
     plain = pl.lit(int(kind), dtype=pl.UInt8)
+    renamed = (pl.col("shown") != pl.col("name")) | (pl.col("shown_golden") != golden_name)
     if kind is MatchKind.EXACT:
-        plain = pl.when(pl.col("shown") == pl.col("shown_golden")).then(plain).otherwise(int(MatchKind.MAPPED))
+        plain = (
+            pl.when(renamed & (pl.col("shown") != pl.col("shown_golden"))).then(int(MatchKind.MAPPED)).otherwise(plain)
+        )
+    elif kind is MatchKind.WRAPPER:
+        plain = pl.when(renamed).then(int(MatchKind.MAPPED_WRAPPER)).otherwise(plain)
     return joined.select(
         pl.col("op").alias("target_op"),
         pl.col("op_golden").alias("golden_op"),
@@ -161,8 +167,7 @@ def _align(
     from opassay.kernels.alignment import OpSequence, align
 
     keyed = [side.with_columns(key=match_keys.fuzzy_key(pl.col("name"))) for side in (ours, theirs)]
-    if matching.wrappers:
-        keyed = [_bare_where_alone(mine, other, matching) for mine, other in (keyed, keyed[::-1])]
+    keyed = [_bare_where_alone(mine, other, matching) for mine, other in (keyed, keyed[::-1])]
     codes = [_codes(keyed[0]["key"], keyed[1]["key"]), _codes(ours["name"], theirs["name"])]
     marks = _structures(target, golden)
     sides = [OpSequence(keys, marks[i], names) for i, (keys, names) in enumerate(zip(*codes, strict=True))]
@@ -178,6 +183,8 @@ def _align(
         .then(int(MatchKind.EXACT))
         .when(named[0] == named[1])
         .then(int(MatchKind.MAPPED))
+        .when((bare[0] | bare[1]) & ((named[0] != shown[0]) | (named[1] != shown[1])))
+        .then(int(MatchKind.MAPPED_WRAPPER))
         .when(bare[0] | bare[1])
         .then(int(MatchKind.WRAPPER))
         .otherwise(int(MatchKind.FUZZY))
@@ -188,7 +195,8 @@ def _align(
     fuzzy = int((kinds["match"] == MatchKind.FUZZY).sum())
     if fuzzy:
         found.notes.append(f"{fuzzy:,} of {pairs.height:,} operators pair with another call index (fuzzy match)")
-    _tell_wrapped(int((kinds["match"] == MatchKind.WRAPPER).sum()), matching, found)
+    wrapped = kinds["match"].is_in([int(MatchKind.WRAPPER), int(MatchKind.MAPPED_WRAPPER)])
+    _tell_wrapped(int(wrapped.sum()), matching, found)
     if not result.exact:
         found.warnings.append(
             "the two sides run so differently that the alignment of their operators was cut short: "
@@ -198,6 +206,8 @@ def _align(
 
 def _bare_where_alone(mine: pl.DataFrame, other: pl.DataFrame, matching: Matching) -> pl.DataFrame:
     """Keys without wrappers where the other side has no op of the full key; ``bare`` tells where that changed the key."""
+    if not matching.wrappers:
+        return mine.with_columns(bare=pl.lit(False))
     known = pl.col("key").is_in(other["key"].unique().implode())
     bare = match_keys.fuzzy_key(match_keys.unwrapped(pl.col("name"), matching.wrappers))
     keyed = mine.with_columns(full="key", key=pl.when(known).then("key").otherwise(bare))

@@ -62,7 +62,7 @@ def _check_pattern(pattern: str) -> None:
     try:
         empty = pl.select(pl.lit("").str.contains(f"^(?:{pattern})$")).item()
     except PolarsError as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).partition("This error occurred")[0].split())
         raise UsageError(f"--wrapper {pattern!r} is no regular expression: {reason}") from None
     if empty:
         raise UsageError(f"--wrapper {pattern!r} matches an empty part; name a whole part of a module path")

@@ -21,6 +21,7 @@ WAYS: Final = {
     MatchKind.LAYOUT: "across layouts of parameters_grad",
     MatchKind.WRAPPER: "without wrappers",
     MatchKind.MAPPED: "by the mapping file",
+    MatchKind.MAPPED_WRAPPER: "by the mapping file, without wrappers",
     MatchKind.TRANSLATED: "by the names of the backend",
     MatchKind.FUZZY: "with another call index (-fm)",
 }
@@ -45,15 +46,15 @@ class Preview:
     Attributes
     ----------
     target_ops, golden_ops, target_rows, golden_rows : int
-        Sizes.
+        Sizes: ops that have rows, and their rows, as they would be compared.
     ways : dict of MatchKind to int
         Target ops by the way they pair.
     target_alone, golden_alone : int
         Ops without a partner.
     rows : int
         Rows that would be compared.
-    fuzzy_more : int
-        Target ops without a partner that ``-fm`` would pair.
+    fuzzy_more, fuzzy_other : int
+        Target ops without a partner that ``-fm`` would pair, and ops that it would pair with another call.
     lonely : tuple of Lonely
         The first target ops that no way pairs.
     notes, warnings : list of str
@@ -69,6 +70,7 @@ class Preview:
     golden_alone: int
     rows: int
     fuzzy_more: int
+    fuzzy_other: int
     lonely: tuple[Lonely, ...]
     notes: list[str]
     warnings: list[str]
@@ -99,20 +101,29 @@ def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview
         for table, ops, column in zip((ours, theirs), with_rows, ("target_op", "golden_op"), strict=True)
     ]
     left = alone[0]
-    if not matching.fuzzy and matching.backend is None and left.len():
-        fuzzy = pair_ops(target, golden, replace(matching, fuzzy=True, data_mapping=None)).frame
+    other = 0
+    if (
+        not matching.fuzzy
+        and matching.backend is None
+        and matching.data_mapping is None
+        and alone[0].len() + alone[1].len()
+    ):
+        fuzzy = pair_ops(target, golden, replace(matching, fuzzy=True)).frame
         known = target.ops["name"].gather(fuzzy["target_op"])
         left = left.filter(~left.is_in(known.implode()))
+        moved = met.unique(["target_op"]).join(fuzzy, on="target_op", suffix="_fuzzy")
+        other = moved.filter(pl.col("golden_op") != pl.col("golden_op_fuzzy")).height
     return Preview(
-        target.ops.height,
-        golden.ops.height,
-        target.rows.height,
-        golden.rows.height,
+        with_rows[0].len(),
+        with_rows[1].len(),
+        ours.rows.height,
+        theirs.rows.height,
         {kind: counts[kind] for kind in WAYS if counts.get(kind)},
         alone[0].len(),
         alone[1].len(),
         met.height,
         alone[0].len() - left.len(),
+        other,
         _nearest(left, alone[1], theirs.ops["name"]),
         found.notes,
         found.warnings,
@@ -134,6 +145,6 @@ def _one_a_key(names: pl.Series) -> pl.Series:
 
 def _close(name: str, pools: Sequence[Sequence[str]]) -> tuple[str, ...]:
     for pool in pools:
-        if found := difflib.get_close_matches(name, pool, n=2, cutoff=0.6):
+        if found := difflib.get_close_matches(name, [one for one in pool if one != name], n=2, cutoff=0.6):
             return tuple(found)
     return ()

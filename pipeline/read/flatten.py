@@ -180,8 +180,8 @@ def _p2p(leaf: dict[str, Any]) -> P2P:
     op, peer, tag, group = (leaf.get(key) for key in ("op", "peer", "tag", "group_id"))
     return P2P(
         op if isinstance(op, str) else "",
-        peer if type(peer) is int else None,
-        tag if type(tag) is int else None,
+        peer if type(peer) is int and abs(peer) <= _EXACT_INT else None,
+        tag if type(tag) is int and abs(tag) <= _EXACT_INT else None,
         group if isinstance(group, str) else "",
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from opassay.schemas.vocab import Result
 
 WORST = 5
 _MORE_THAN_ROWS = 1 << 40
+_LIBRARY = re.compile(r"(?:site|dist)-packages|(?:^File |/)(?:torch|torch_npu|msprobe|mindspore)/")
+"""Files of the frameworks and of the dump tool itself: a call stack's own line is the first outside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def _own_line(stack: str | None) -> str:
         lines = [line for line in ast.literal_eval(stack or "[]") if isinstance(line, str)]
     except (ValueError, SyntaxError):
         return ""
-    own = [line for line in lines if "site-packages" not in line and "dist-packages" not in line]
+    own = [line for line in lines if not _LIBRARY.search(line.partition(", line ")[0])]
     if not own:
         return ""
     place, _, code = own[0].partition(" \n ")
