@@ -1,0 +1,318 @@
+"""Which operator is wrong first, over all ranks: the search through the facts of every rank, joined by their communications.
+
+Pure: facts and events in, nodes out. The stages and the order by layer and sub-layer are those of diff_analyze.md, 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import polars as pl
+from opassay.kernels.op_facts import added
+from opassay.schemas.op_facts import CALL_FACTS, OP_FACTS, Kind, RankFacts, Seen
+
+SPREADING: Final = ("broadcast", "scatter")
+"""Collectives in which the root alone gives something."""
+
+GATHERING: Final = ("reduce", "gather")
+"""Collectives from which the root alone gets something; what the buffers of the others hold afterwards is nobody's promise."""
+
+col = pl.col
+
+
+class Origin(str, Enum):
+    """Where a node's difference comes from; of several the one that stands first here counts."""
+
+    COMMUNICATION = "communication"  # what the ranks gave agrees, what a rank got does not
+    GIVEN = "given"  # a rank gave other values into a communication, and no earlier op of it shows where they come from
+    ADDED = "added"  # the inputs agree and the output does not, or it is much further off than they are
+    INHERITED = "inherited"  # the inputs differ already, and nothing before it in the dump says why
+    UNSEEN = "unseen"  # what went into it is not in the dump, and nothing before it differs
+    INPUTLESS = "inputless"  # a gradient of parameters or a debug save: it has no inputs to be judged by
+    DTYPE = "dtype"  # only the declared dtype differs
+    ALONE = "alone"  # the other side does not have it
+
+
+SURE: Final = frozenset({Origin.COMMUNICATION, Origin.GIVEN, Origin.ADDED})
+"""Origins that point at a fault of its own wherever they stand; the others count only where nothing comes before them."""
+
+
+class Stage(str, Enum):
+    """Where on its rank a node stands."""
+
+    BEFORE = "before"  # before the first communication
+    DURING = "during"  # a communication, or between two
+    AFTER = "after"  # after the last communication
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An op that is an answer.
+
+    Attributes
+    ----------
+    rank, op : int
+        Where.
+    name, row : str
+        The op, and its row that shows the difference: an output, or what was given where the origin is GIVEN or INHERITED.
+    origin : Origin
+        Where the difference comes from.
+    stage : Stage
+        Where on its rank it stands.
+    layer, sub_layer : int
+        Communications that lie before it, over all ranks that they join, and ops that compute since the last one.
+    figures, message : str
+        What differs, in figures, and the messages of the row (a JSON array).
+    input_gap, output_gap : float or None
+        How far the worst input and the worst output are off (see ``OP_FACTS``).
+    """
+
+    rank: int
+    op: int
+    name: str
+    row: str
+    origin: Origin
+    stage: Stage
+    layer: int
+    sub_layer: int
+    figures: str
+    message: str
+    input_gap: float | None
+    output_gap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDifference:
+    """The answer.
+
+    Attributes
+    ----------
+    nodes : tuple of Node
+        The first op that differs, on each rank where it does.
+    independent : tuple of Node
+        Later ones whose difference is not a consequence of it, in order.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    independent: tuple[Node, ...] = ()
+
+
+def find_first(ranks: Sequence[RankFacts], events: pl.DataFrame) -> FirstDifference:
+    """Search all ranks of one step.
+
+    Parameters
+    ----------
+    ranks : sequence of RankFacts
+        One a rank, in any order.
+    events : polars.DataFrame
+        Schema ``kernels.call_events.EVENTS``: which calls belong together.
+
+    Returns
+    -------
+    FirstDifference
+        Empty if nothing differs.
+    """
+    ops = _of_all("ops", OP_FACTS, ranks).with_columns(added=added())
+    places = _places(events, _of_all("places", {"op": pl.UInt32(), "counted": pl.UInt32()}, ranks))
+    calls = _calls(events, _of_all("exchanged", CALL_FACTS, ranks))
+    firsts = _firsts(ops, calls)
+    calls = _joined(calls, firsts)
+    found = pl.concat([_communicating(calls), _computing(ops, calls, firsts)])
+    if found.is_empty():
+        return FirstDifference(tuple(_lead(_nodes(_last_resort(ops, firsts), ops, places))))
+    nodes = _nodes(found, ops, places)
+    lead = _lead(nodes)
+    known = set(lead)
+    return FirstDifference(tuple(lead), tuple(node for node in nodes if node.origin in SURE and node not in known))
+
+
+def _of_all(what: str, schema: Mapping[str, pl.DataType], ranks: Sequence[RankFacts]) -> pl.DataFrame:
+    """One table of all ranks, with their numbers."""
+    empty = pl.DataFrame(schema={**schema, "rank": pl.Int64()})
+    frames: list[pl.DataFrame] = [
+        getattr(facts, what).with_columns(rank=pl.lit(facts.rank, pl.Int64)) for facts in ranks
+    ]
+    return pl.concat([empty, *frames]).sort("rank", "op", maintain_order=True)
+
+
+def _calls(events: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
+    """A row for each rank of an event, with what it gave and got: ``other`` (it gave other values), ``dark`` (what it gave is not
+    known), ``got`` (it got other values), ``blind`` (what it got is not known)."""
+    collective, at_root = col("role") == "collective", (col("root") == col("rank")).fill_null(False)
+    gives, gets = (col(name).fill_null(int(Seen.NOTHING)) for name in ("gives", "gets"))
+    return (
+        events.with_columns(col("root").max().over("event"))
+        .join(exchanged, on=["rank", "op", "item"], how="left", maintain_order="left")
+        .with_columns(
+            giver=(col("role") == "send") | (collective & (~col("api").is_in(SPREADING) | at_root)),
+            taker=(col("role") == "recv") | (collective & (~col("api").is_in(GATHERING) | at_root)),
+        )
+        .with_columns(
+            other=col("giver") & (gives == Seen.DIFFER),
+            dark=col("giver") & (gives == Seen.NOTHING),
+            got=col("taker") & (gets == Seen.DIFFER),
+            blind=col("taker") & (gets == Seen.NOTHING),
+        )
+    )
+
+
+def _firsts(ops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """``rank`` and ``first``: its first op that differs, or that gave or got other values."""
+    wrong = ops.filter((col("kind") == Kind.NUMBERS) & ~col("inputless")).join(calls, on=["rank", "op"], how="anti")
+    differing = pl.concat([wrong.select("rank", "op"), calls.filter(col("other") | col("got")).select("rank", "op")])
+    return differing.group_by("rank").agg(first=col("op").min()).sort("rank")
+
+
+def _joined(calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
+    """Calls with ``first``, and with what the ranks of an event mean for each other.
+
+    ``of_others``: other values came, or may have come, from another rank, and ``taken``: the first op of this rank where that is
+    so. Over the event: ``gave_other``; ``gave_dark``, what somebody gave is not known; ``gave_hidden``, and an op of that rank
+    differs before; ``took``, somebody got other values, or it is not known.
+    """
+    calls = calls.join(firsts, on="rank", how="left", maintain_order="left").with_columns(
+        hidden=col("dark") & (col("first") < col("op")).fill_null(False)
+    )
+    gave = (col("other") | col("hidden")).cast(pl.Int64)
+    anybody = firsts.height - col("first").is_not_null().cast(pl.Int64)  # of an open event nobody knows who takes part
+    calls = calls.with_columns(
+        of_others=col("taker") & (pl.when("open").then(anybody).otherwise(gave.sum().over("event") - gave) > 0),
+        gave_other=col("other").any().over("event"),
+        gave_dark=(col("dark") | col("open")).any().over("event"),
+        gave_hidden=col("hidden").any().over("event"),
+        took=(col("got") | col("blind")).any().over("event"),
+    )
+    return calls.with_columns(taken=col("op").filter(col("of_others")).min().over("rank"))
+
+
+def _communicating(calls: pl.DataFrame) -> pl.DataFrame:
+    """Communications that are to blame, or that are the first to show a rank's difference."""
+    silent = col("got") & ~col("gave_other") & ~col("gave_hidden")
+    given = calls.filter(col("other") & col("took") & _untouched())
+    return pl.concat(
+        [
+            _found(calls.filter(silent & ~col("gave_dark")), Origin.COMMUNICATION),
+            _found(given, Origin.GIVEN, "row", "figures"),
+            _found(calls.filter(silent & col("gave_dark") & _untouched() & ~col("of_others")), Origin.UNSEEN),
+        ]
+    )
+
+
+def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
+    """Ops that compute and whose difference starts with them."""
+    ops = (
+        ops.filter((col("kind") == Kind.NUMBERS) & ~col("inputless"))
+        .join(calls, on=["rank", "op"], how="anti", maintain_order="left")
+        .join(firsts, on="rank", how="left", maintain_order="left")
+        .join(calls.group_by("rank").agg(col("taken").first()), on="rank", how="left", maintain_order="left")
+    )
+    first = ops.filter(_untouched() & ~col("added"))
+    inherited = first.filter(col("inputs") == Seen.DIFFER)
+    return pl.concat(
+        [
+            _found(ops.filter("added"), Origin.ADDED),
+            _found(inherited, Origin.INHERITED, "input_row", "input_figures"),
+            _found(first.filter(col("inputs") == Seen.NOTHING), Origin.UNSEEN),
+        ]
+    )
+
+
+def _untouched() -> pl.Expr:
+    """The first op of its rank that differs, and no other rank has given to it before."""
+    return (col("first") == col("op")).fill_null(False) & ~(col("taken") < col("op")).fill_null(False)
+
+
+def _last_resort(ops: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
+    """Where no op with inputs differs: the first gradient or save that does, else dtypes, else ops of one side."""
+    if firsts.height:  # each waits for the other: messages of which nobody knows the sender
+        return _found(firsts.rename({"first": "op"}), Origin.UNSEEN)
+    without, formal = ops.filter("inputless", kind=int(Kind.NUMBERS)), ops.filter(kind=int(Kind.DTYPE))
+    if without.height:
+        return _found(without, Origin.INPUTLESS)
+    if formal.height:
+        return _found(formal, Origin.DTYPE)
+    return _found(ops.filter(kind=int(Kind.ALONE)), Origin.ALONE)
+
+
+def _found(rows: pl.DataFrame, origin: Origin, row: str | None = None, figures: str | None = None) -> pl.DataFrame:
+    """``rank``, ``op`` and ``origin``; the columns that show the difference where the op's first differing output is not it."""
+    shown = {"shown_row": row, "shown_figures": figures}
+    return rows.select(
+        "rank",
+        "op",
+        pl.lit(list(Origin).index(origin), pl.UInt8).alias("origin"),
+        *[(col(name) if name else pl.lit(None, pl.String)).alias(alias) for alias, name in shown.items()],
+    )
+
+
+def _places(events: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """``stage``, ``layer`` and ``sub_layer`` of ops, by rank and op."""
+    made = events.filter(col("op").is_not_null())
+    made = made.group_by("rank", "op").agg(behind=col("layer").max().cast(pl.Int64) + 1)
+    called = col("behind").is_not_null()
+    rows = places.join(made, on=["rank", "op"], how="left", maintain_order="left").sort("rank", "op")
+    rows = rows.with_columns(
+        layer=col("behind").cum_max().forward_fill().shift(1).over("rank").fill_null(0),
+        since=pl.when(called).then("counted").forward_fill().shift(1).over("rank").fill_null(0),
+        calls=called.cast(pl.Int64).sum().over("rank"),
+        passed=(called.cast(pl.Int64).cum_sum() - called.cast(pl.Int64)).over("rank"),
+    )
+    stages = list(Stage)
+    before, during, after = (pl.lit(stages.index(stage)) for stage in stages)
+    return rows.select(
+        "rank",
+        "op",
+        "layer",
+        sub_layer=col("counted").cast(pl.Int64) - col("since").cast(pl.Int64),
+        stage=pl.when(called | ((col("passed") > 0) & (col("passed") < col("calls")))).then(during)
+        .when(col("passed") > 0).then(after)
+        .otherwise(before),
+    )  # fmt: skip
+
+
+def _nodes(found: pl.DataFrame, ops: pl.DataFrame, places: pl.DataFrame) -> list[Node]:
+    """Nodes in order; an op that was found twice counts once."""
+    rows = (
+        found.sort("rank", "op", "origin")
+        .unique(["rank", "op"], keep="first", maintain_order=True)
+        .join(ops, on=["rank", "op"], how="left", maintain_order="left")
+        .join(places, on=["rank", "op"], how="left", maintain_order="left")
+        .sort("layer", "sub_layer", "rank", "op")
+        .select(
+            "rank",
+            "op",
+            "name",
+            row=pl.coalesce("shown_row", "row", "name"),
+            origin="origin",
+            stage="stage",
+            layer="layer",
+            sub_layer="sub_layer",
+            figures=pl.coalesce("shown_figures", "figures", pl.lit("")),
+            message=pl.when(col("shown_row").is_null()).then("message").fill_null("[]"),
+            input_gap="input_gap",
+            output_gap="output_gap",
+        )
+    )
+    origins, stages = list(Origin), list(Stage)
+    return [
+        Node(rank, op, name, row, origins[origin], stages[stage], *rest)
+        for rank, op, name, row, origin, stage, *rest in rows.iter_rows()
+    ]
+
+
+def _lead(found: Sequence[Node]) -> list[Node]:
+    """The document's choice: before any communication the first of each rank; else the lowest layer and sub-layer; else after."""
+    for stage in Stage:
+        here = [node for node in found if node.stage is stage]
+        if stage is Stage.DURING and here:
+            least = min((node.layer, node.sub_layer) for node in here)
+            return [node for node in here if (node.layer, node.sub_layer) == least]
+        if here:
+            firsts: dict[int, Node] = {}
+            for node in here:
+                firsts.setdefault(node.rank, node)
+            return list(firsts.values())
+    return []

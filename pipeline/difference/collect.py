@@ -1,0 +1,151 @@
+"""Gathers what one rank contributes to the search of the first difference, while its judged slices pass to the writers."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import polars as pl
+from opassay.kernels.communication import communication_calls, communication_tensors
+from opassay.kernels.consequences import Consequences
+from opassay.kernels.op_facts import call_facts, candidates, facts_of, row_facts
+from opassay.pipeline.difference.parents import read_parents
+from opassay.schemas import headers
+from opassay.schemas.dump_rows import DumpTable
+from opassay.schemas.op_facts import CALL_FACTS, OP_FACTS, Kind, RankFacts, Seen
+from opassay.schemas.vocab import DumpMode, Section
+
+_DETAILED: Final = 64  # ops a rank of which -da keeps the rows: an answer is among the first of its rank
+_IDLE: Final = ("Torch.empty.", "Torch.fill.", "Torch.fill_.", "Tensor.fill_.", "Tensor.__setitem__.")
+"""Ops that compute nothing and do not count in the sub-layer (diff_analyze.md, 3)."""
+
+StackTexts = Callable[[Sequence[str]], list[str | None]]
+
+
+class FactsCollector:
+    """Facts of one rank.
+
+    Parameters
+    ----------
+    table : DumpTable
+        The target's side, as judged.
+    mode : DumpMode
+        What is compared.
+    detailed : bool
+        Keep the rows of the ops that may be an answer, for ``diff_analyze``.
+    """
+
+    def __init__(self, table: DumpTable, mode: DumpMode, *, detailed: bool) -> None:
+        self._table, self._mode, self._detailed = table, mode, detailed
+        self._calls = communication_calls(table)
+        self._tensors = communication_tensors(table, self._calls).select("op", "item", "side", "row")
+        self._ops = pl.DataFrame(schema=dict(OP_FACTS))
+        self._exchanged = [pl.DataFrame(schema=dict(CALL_FACTS))]
+        self._consequences: Consequences | None = None
+        self._details: dict[int, dict[str, Any]] = {}
+
+    def add(self, judged: pl.DataFrame, cells: pl.DataFrame) -> pl.DataFrame:
+        """Take one slice.
+
+        Parameters
+        ----------
+        judged, cells : polars.DataFrame
+            The slice, judged and as cells of the report.
+
+        Returns
+        -------
+        polars.DataFrame
+            Facts of the slice, schema ``OP_FACTS``.
+        """
+        rows = row_facts(judged, self._mode)
+        facts, exchanged = self._with_consequences(facts_of(rows)), call_facts(rows, self._tensors)
+        self._ops = candidates(pl.concat([self._ops, facts]))
+        self._exchanged.append(exchanged)
+        if self._detailed and len(self._details) < _DETAILED:
+            odd = exchanged.filter((pl.col("gives") == Seen.DIFFER) | (pl.col("gets") == Seen.DIFFER))
+            idle = pl.col("op").is_in(self._calls["op"].implode()) & ~pl.col("op").is_in(odd["op"].implode())
+            wanted = self._ops.filter(pl.col("op").is_in(facts["op"].implode()) & ~idle)["op"]
+            self._keep_rows(judged, cells, wanted.head(_DETAILED - len(self._details)))
+        return facts
+
+    def finish(self, rank: int, label: str, stacks: StackTexts | None) -> RankFacts:
+        """Everything the search wants to know of this rank.
+
+        Parameters
+        ----------
+        rank, label : int, str
+            Its number and folder.
+        stacks : callable, optional
+            Gives the printed call stacks of records.
+        """
+        names = self._table.ops["name"]
+        called = self._calls["op"].unique()
+        counts = (~names.is_in(names.gather(called).implode())) & ~names.str.contains_any(list(_IDLE))
+        before = counts.cast(pl.UInt32).cum_sum() - counts.cast(pl.UInt32)
+        wanted = pl.concat([self._ops["op"], called]).unique().sort()
+        places = pl.DataFrame({"op": wanted, "counted": before.gather(wanted)})
+        if stacks is not None and self._details:
+            known = list(self._details)
+            for op, text in zip(known, stacks(names.gather(known).to_list()), strict=True):
+                self._details[op]["stack"] = stack_lines(text)
+        return RankFacts(rank, label, self._ops, self._calls, pl.concat(self._exchanged), places, self._details)
+
+    def _with_consequences(self, facts: pl.DataFrame) -> pl.DataFrame:
+        """Facts that know which ops an earlier one explains."""
+        wrong = facts.filter(pl.col("kind") == Kind.NUMBERS)["name"].to_list()
+        if not wrong:
+            return facts
+        if self._consequences is None:  # modules are of no use before something differs
+            self._consequences = Consequences(read_parents(self._table.path.parent, self._table.ops["name"]))
+        following = []
+        for name in wrong:
+            if self._consequences.follows(name):
+                following.append(name)
+            self._consequences.tell(name)
+        return facts.with_columns(follows=pl.col("name").is_in(following))
+
+    def _keep_rows(self, judged: pl.DataFrame, cells: pl.DataFrame, wanted: pl.Series) -> None:
+        """Input and output rows of these ops."""
+        if wanted.is_empty():
+            return
+        shown = ["target_name", *_figures(self._mode)]
+        rows = cells.select(shown).with_columns(judged.select("target_row", "target_op", "section"))
+        for row in rows.filter(pl.col("target_op").is_in(wanted.implode())).iter_rows(named=True):
+            side = (
+                "input" if row["section"] <= Section.INPUT else "output" if row["section"] >= Section.OUTPUT else None
+            )
+            if side is None:
+                continue
+            kept = self._details.setdefault(row["target_op"], {"input": {}, "output": {}, "stack": None})
+            figures = {header: as_number(row[column]) for column, header in _figures(self._mode).items()}
+            message = self._table.p2p.get(row["target_row"])
+            figures["NPU P2POp peer"] = "None" if message is None else str(message.peer)
+            kept[side][row["target_name"]] = figures
+
+
+def _figures(mode: DumpMode) -> dict[str, str]:
+    """Columns of a row in ``diff_analyze``: the target's figures first, as documented, then the golden ones and the errors."""
+    if mode is DumpMode.MD5:
+        return dict(headers.CHECKSUMS)
+    errors = headers.TENSOR_METRICS if mode is DumpMode.TENSOR else headers.STATISTIC_METRICS
+    return {**headers.STATISTICS, **errors}
+
+
+def as_number(text: str) -> float | int | str:
+    """A cell as JSON should have it: a finite number where it is one, else its text."""
+    if not re.fullmatch(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", text):
+        return text
+    return float(text) if re.search(r"[.eE]", text) else int(text)
+
+
+def stack_lines(text: str | None) -> list[str] | None:
+    """The lines of a printed call stack."""
+    if text is None:
+        return None
+    try:
+        lines = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return [text]
+    return [str(line) for line in lines] if isinstance(lines, list) else [text]

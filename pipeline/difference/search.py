@@ -1,0 +1,90 @@
+"""The search over ranks, and its words: which op first, where it stands, and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from opassay.kernels.call_events import join_calls
+from opassay.kernels.first_difference import FirstDifference, Node, Origin, Stage, find_first
+from opassay.pipeline.report.console import FirstOp
+from opassay.schemas.op_facts import RankFacts
+
+MOST = 5  # ops of an answer that a panel shows
+
+WHY = {
+    Origin.ADDED: "its inputs agree, its output does not",
+    Origin.COMMUNICATION: "communication fault: what the ranks gave agrees, what this rank got does not",
+    Origin.GIVEN: "this rank gives other values into the communication, and no earlier op of it shows where they come from",
+    Origin.INHERITED: "its inputs differ already, and nothing before it in the dump says why",
+    Origin.UNSEEN: "what went into it is not in the dump, and nothing before it differs",
+    Origin.INPUTLESS: "no op with inputs differs before it",
+    Origin.DTYPE: "the numbers agree, the dtype does not",
+    Origin.ALONE: "the golden side does not have it",
+}
+"""Reason of a node by its origin."""
+
+WHERE = {
+    Stage.BEFORE: "before any communication",
+    Stage.DURING: "between or in communications",
+    Stage.AFTER: "after the last communication",
+}
+
+
+def first_difference(ranks: Sequence[RankFacts]) -> FirstDifference:
+    """Search all ranks of one step.
+
+    Parameters
+    ----------
+    ranks : sequence of RankFacts
+        In any order; numbers are unique.
+    """
+    ranks = sorted(ranks, key=lambda facts: facts.rank)
+    return find_first(ranks, join_calls({facts.rank: facts.calls for facts in ranks}))
+
+
+def told(
+    first: FirstDifference, labels: Mapping[int, str], sources: Mapping[tuple[int, str], str], most: int = MOST
+) -> list[FirstOp]:
+    """The answer as the closing panel shows it: the first op, then the next independent ones, ranks that share an op together.
+
+    Parameters
+    ----------
+    first : FirstDifference
+        The answer.
+    labels : mapping of int to str
+        What ranks are called; empty where there is one device only.
+    sources : mapping of (int, str) to str
+        Line of the user's code by rank and op.
+    most : int
+        Ops to show.
+    """
+    shown: dict[tuple[str, Origin], FirstOp] = {}
+    for node in (*first.nodes, *first.independent):
+        key = node.name, node.origin
+        label = labels.get(node.rank)
+        if key in shown:
+            known = shown[key]
+            if label and known.rank and label not in known.rank.split(", "):
+                shown[key] = replace(known, rank=f"{known.rank}, {label}")
+        elif len(shown) < most:
+            shown[key] = FirstOp(
+                node.row,
+                reason_of(node),
+                WHERE[node.stage],
+                label,
+                sources.get((node.rank, node.name), ""),
+                node in first.nodes,
+            )
+    return list(shown.values())
+
+
+def reason_of(node: Node) -> str:
+    """Why a node is an answer: its origin, and what its row's messages or figures say."""
+    texts = [text.partition(": ")[2] for text in json.loads(node.message) if not text.startswith("note: ")]
+    why = WHY[node.origin]
+    if node.origin is Origin.ADDED and node.input_gap:
+        why = "its output differs far more than its inputs"
+    told = texts[0] if texts else node.figures
+    return f"{why}: {told}" if told else why
