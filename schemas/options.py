@@ -68,6 +68,8 @@ class CompareOptions:
         Turn our own rules off (decision 19).
     tensor_log : bool
         Log every tensor comparison.
+    diff_analyze : bool
+        Write the answer of the search for the first difference; tensor dumps are compared on their statistics.
     fuzzy : bool
         Pair ops whatever their call index.
     data_mapping : Path or None
@@ -103,6 +105,7 @@ class CompareOptions:
     strict: bool = False
     document_rules: bool = False
     tensor_log: bool = False
+    diff_analyze: bool = False
     fuzzy: bool = False
     data_mapping: Path | None = None
     cell_mapping: Path | Literal[True] | None = None

@@ -211,7 +211,10 @@ def test_quiet_says_one_line_a_report(tree: Tree, capsys: pytest.CaptureFixture[
     assert compare(*tree(BAD), "--quiet") == 0
     told = capsys.readouterr()
     assert told.err == ""
-    assert re.fullmatch(r"rank0: 1 error, 0 warning, 1 pass: output/compare_result_rank0_\d{14}\.csv\n", told.out)
+    lines = told.out.splitlines()
+    assert re.fullmatch(r"rank0: 1 error, 0 warning, 1 pass: output/compare_result_rank0_\d{14}\.csv", lines[0])
+    assert lines[1].startswith(f"first difference: rank0 {OP}.output.0: its inputs agree, its output does not: ")
+    assert len(lines) == 2
     assert len(reports()) == 1
 
 

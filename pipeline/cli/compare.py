@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from opassay.pipeline.read.trees import open_tree
 from opassay.pipeline.report import console
 from opassay.pipeline.report.files import make_folder, timestamp
 from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes, usable_cores
-from opassay.pipeline.run.compare import RankOutcome, run_plan
+from opassay.pipeline.run.compare import RankOutcome, report_folder, run_plan
 from opassay.pipeline.run.device import check_device
 from opassay.pipeline.run.plan import Plan, make_plan
 from opassay.pipeline.run.pool import Pool
@@ -54,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = make_plan(*trees, shards=options.shards == "auto")
     make_folder(options.output)
     _announce(plan, options, budget)
-    started = time.monotonic()
+    started, stamp = time.monotonic(), timestamp()
     outcomes: list[RankOutcome] = []
     pool = Pool(budget.workers)
     progress = Progress(verbosity)
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     with PeakSampler() as sampler:
         try:
             for outcome in run_plan(
-                plan, options, matching=matching, stamp=timestamp(), pool=pool, budget=budget, progress=progress
+                plan, options, matching=matching, stamp=stamp, pool=pool, budget=budget, progress=progress
             ):
                 outcomes.append(outcome)
                 _report(outcome)
@@ -74,21 +75,68 @@ def run(arguments: argparse.Namespace) -> int:
             progress.finish()
             pool.kill()
         peak = sampler.peak_tree_bytes()
+    answers, written = _answers(outcomes, options, stamp)
     status = 130 if interrupted else exit_status(outcomes, plan, options)
     summary = _summary(outcomes, plan, time.monotonic() - started, peak, budget, status)
+    summary = replace(summary, first=answers, files=(*summary.files, *written))
     if arguments.quiet:
-        _tell_results(outcomes)
+        _tell_results(outcomes, answers, written)
     else:
         console.show(summary)
     return status
 
 
-def _tell_results(outcomes: Sequence[RankOutcome]) -> None:
-    """One line a report on stdout: what a job log needs and no more."""
+def _answers(
+    outcomes: Sequence[RankOutcome], options: CompareOptions, stamp: str
+) -> tuple[tuple[console.FirstOp, ...], list[Path]]:
+    """The first difference of each step, for the panel; with ``-da`` the files that hold it."""
+    steps: dict[int | None, list[RankOutcome]] = {}
+    for outcome in outcomes:
+        if outcome.facts is not None:
+            steps.setdefault(outcome.pair.step, []).append(outcome)
+    shown: list[console.FirstOp] = []
+    files: list[Path] = []
+    for step, held in sorted(steps.items(), key=lambda one: one[0] or 0):
+        from opassay.pipeline.difference.analyze_json import write_analysis
+        from opassay.pipeline.difference.search import first_difference, told
+
+        ranks = [outcome.facts for outcome in held if outcome.facts is not None]
+        first = first_difference(ranks)
+        several = len(held) > 1 or bool(held[0].pair.label)
+        labels = {outcome.pair.rank: outcome.pair.name for outcome in held if several}
+        shown += told(first, labels, _sources(held))
+        if options.diff_analyze and first.nodes:
+            path = write_analysis(report_folder(held[0].pair, options), stamp, first, ranks)
+            LOGGER.info("The analyze result is saved in: %s", path)
+            files.append(path)
+        elif options.diff_analyze:
+            where = "" if step is None else f"step{step}: "
+            LOGGER.info("%sno operator differs; there is nothing to analyze", where)
+    return tuple(shown), files
+
+
+def _sources(held: Sequence[RankOutcome]) -> dict[tuple[int, str], str]:
+    """(rank, op) -> line of the user's own code, where the tally knows it."""
+    return {
+        (outcome.pair.rank, worst.op): worst.source
+        for outcome in held
+        if outcome.tally is not None
+        for worst in outcome.tally.worst
+        if worst.source
+    }
+
+
+def _tell_results(outcomes: Sequence[RankOutcome], answers: Sequence[console.FirstOp], written: Sequence[Path]) -> None:
+    """One line a report on stdout and one for the first difference: what a job log needs and no more."""
     for outcome in outcomes:
         if outcome.tally is not None:
             counts = ", ".join(f"{outcome.tally.results[word.word]} {word.word}" for word in reversed(Result))
             print(f"{outcome.pair.name}: {counts}: {' '.join(map(str, outcome.files))}")
+    for one in answers[:1]:
+        rank = f"{one.rank} " if one.rank else ""
+        print(f"first difference: {rank}{one.name}: {one.reason}")
+    for path in written:
+        print(path)
 
 
 def options_of(arguments: argparse.Namespace) -> CompareOptions:
@@ -108,6 +156,7 @@ def options_of(arguments: argparse.Namespace) -> CompareOptions:
         strict=arguments.strict,
         document_rules=arguments.document_rules,
         tensor_log=arguments.tensor_log,
+        diff_analyze=arguments.diff_analyze,
         fail_on=arguments.fail_on,
         workers=arguments.workers,
         memory_bytes=parse_bytes(arguments.memory),
@@ -186,6 +235,9 @@ def _report(outcome: RankOutcome) -> None:
         LOGGER.error("%s is not compared: %s", outcome.pair.name, outcome.error)
         return
     for path in outcome.files:
+        if path.suffix == ".json":
+            LOGGER.info("Saving json file to disk: %s", path)
+            continue
         LOGGER.info("Result of %s: %s", outcome.pair.name, path)
         if outcome.tally is not None and outcome.tally.matched:
             logs.success_banner()
@@ -198,8 +250,6 @@ def _summary(
     parts = [_part(outcome) for outcome in sorted(outcomes, key=lambda one: plan.pairs.index(one.pair))]
     title = f"compare · {' and '.join(modes) or 'nothing compared'}"
     merged = console.merge(parts, title=title, elapsed_s=elapsed_s) if parts else console.Summary(title)
-    from dataclasses import replace
-
     return replace(
         merged,
         elapsed_s=elapsed_s,
@@ -218,7 +268,7 @@ def _part(outcome: RankOutcome) -> console.Summary:
         return console.Summary(outcome.pair.name, problems=tuple(problems))
     where = outcome.pair.name if outcome.pair.label else None
     worst = [
-        console.WorstOp(one.row, one.result, one.told, rank=where, order=one.order, source=one.source)
+        console.WorstOp(one.row, one.result, one.told, rank=where, order=one.order, source=one.source, formal=one.formal)
         for one in tally.worst
     ]
     return console.Summary(

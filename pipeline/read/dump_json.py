@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 Reader = Literal["auto", "tokenizer", "general"]
 
 _HEADER: Final = ("task", "level", "framework")
-_TOKENIZER_BYTES: Final = 8 << 20  # below this, loading the kernel costs more than it saves
+LOAD_WORTH: Final = 8 << 20  # bytes of JSON; below this, loading the tokenizer costs more than it saves
+_CALL_WORTH: Final = 64 << 10  # bytes of a file, where the tokenizer is loaded anyway
 _BLOCK_ROWS: Final = 1 << 14
 
 
-def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20) -> DumpTable:
+def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20, total_bytes: int = 0) -> DumpTable:
     """Read one dump.json or debug.json.
 
     Parameters
@@ -39,6 +40,8 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
         ``auto`` takes the tokenizer from 8 MB on, where numba can be used.
     slice_bytes : int
         Bytes the tokenizer reads at a time; more for a record that is longer.
+    total_bytes : int
+        Bytes of all dumps that this process will read: many small ones are worth the tokenizer too.
 
     Returns
     -------
@@ -61,7 +64,8 @@ def read_dump(path: Path, *, reader: Reader = "auto", slice_bytes: int = 2 << 20
                 raise DumpMalformed(
                     f"{path} is written in UTF-16 and dumps are UTF-8; convert it, or dump this rank again"
                 )
-            fast = reader == "tokenizer" or (reader == "auto" and size >= _TOKENIZER_BYTES and _tokenizer_loads())
+            worth = size >= LOAD_WORTH or (total_bytes >= LOAD_WORTH and size >= _CALL_WORTH)
+            fast = reader == "tokenizer" or (reader == "auto" and worth and _tokenizer_loads())
             is_debug = path.name.endswith("debug.json")
             read = _DumpReader(path, file, is_debug, slice_bytes if fast else 0)
             table = read.table()

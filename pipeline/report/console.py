@@ -50,6 +50,8 @@ class WorstOp:
         For merging: smaller is shown first.
     source : str
         Where in the user's code it was called, "" where not known.
+    formal : bool
+        Only how it is declared differs (dtype, shape, requires_grad): the search of the first difference looks at numbers.
     """
 
     name: str
@@ -59,6 +61,35 @@ class WorstOp:
     rank: int | str | None = None
     order: int = 0
     source: str = ""
+    formal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOp:
+    """An op of the answer: where the numbers go wrong first.
+
+    Attributes
+    ----------
+    name : str
+        Its output that differs.
+    reason : str
+        Why it is an answer, and what differs.
+    where : str
+        Where it stands among the communications.
+    rank : str or None
+        The ranks; None where there is one device only.
+    source : str
+        Where in the user's code it was called, "" where not known.
+    leads : bool
+        Whether it is the first, or a later one that does not follow from it.
+    """
+
+    name: str
+    reason: str
+    where: str = ""
+    rank: str | None = None
+    source: str = ""
+    leads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +112,8 @@ class Summary:
         Rows without a partner.
     ops : int
         Ops of the target.
+    first : tuple of FirstOp
+        The answer: the first op that differs, then the next that do not follow from it.
     worst : tuple of WorstOp
         Worst first.
     problems : tuple of str
@@ -110,6 +143,7 @@ class Summary:
     golden_only: int = 0
     reused: int = 0
     ops: int = 0
+    first: tuple[FirstOp, ...] = ()
     worst: tuple[WorstOp, ...] = ()
     problems: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -173,6 +207,7 @@ def merge(summaries: Iterable[Summary], *, title: str | None = None, elapsed_s: 
         golden_only=sum(s.golden_only for s in every),
         reused=sum(s.reused for s in every),
         ops=sum(s.ops for s in every),
+        first=tuple(op for s in every for op in s.first),
         worst=tuple(worst),
         problems=tuple(line for s in every for line in s.problems),
         files=tuple(path for s in every for path in s.files),
@@ -279,14 +314,15 @@ def _parts(summary: Summary, dot: str) -> list[RenderableType]:
     blocks: list[list[RenderableType]] = [[_counts(summary)]]
     if not summary.adds_up:
         blocks[0].append(Text("these sums do not add up: please report it, with the log", style="bold red"))
-    if summary.worst:
-        first = summary.worst[:WORST_SHOWN]
+    if summary.first:
+        blocks.append(_answer(summary.first))
+    named = {one.name for one in summary.first}
+    if others := tuple(op for op in summary.worst if op.name not in named and (op.formal or not summary.first)):
+        first = others[: max(WORST_SHOWN - len(summary.first), 1)]
         rows = summary.errors + summary.warnings
-        heading = Text("look first at", style="bold")
+        heading = Text("look at as well" if summary.first else "look first at", style="bold")
         if rows > len(first):
-            heading.append(
-                f"  ({len(first)} ops, as they were executed; {rows:,} rows are error or warning)", style="not bold dim"
-            )
+            heading.append(f"  ({rows:,} rows are error or warning)", style="not bold dim")
         blocks.append([heading, _worst(first)])
     for title, lines, shown in (
         ("worth knowing", summary.problems, PROBLEMS_SHOWN),
@@ -332,6 +368,34 @@ def _counts(summary: Summary) -> Table:
         )
     grid.add_row("ops", f"{summary.ops:,}", "")
     return grid
+
+
+def _answer(ops: tuple[FirstOp, ...]) -> list[RenderableType]:
+    """The first difference, and what is wrong besides."""
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    for title, leads in (("first difference", True), ("then, independent of it", False)):
+        chosen = [op for op in ops if op.leads is leads]
+        if not chosen:
+            continue
+        blocks.append(Text(title, style="bold red" if leads else "bold"))
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=1)
+        grid.add_column(overflow="fold")
+        for op in chosen:
+            name = Text(one_line(op.name), style="bold" if leads else "")
+            if op.rank is not None:
+                name = Text(f"{one_line(op.rank)} ", style="cyan").append_text(name)
+            where = f" ({op.where})" if op.where and op.rank is not None else ""
+            told = Text(f"{one_line(op.reason)}{where}")
+            if op.source:
+                told.append(f"\nat {one_line(op.source)}", style="dim")
+            grid.add_row("", name)
+            grid.add_row("", told)
+        blocks.append(grid)
+    return blocks
 
 
 def _worst(ops: tuple[WorstOp, ...]) -> Table:

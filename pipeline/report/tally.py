@@ -46,6 +46,11 @@ class WorstOp:
     source: str = ""
 
     @property
+    def formal(self) -> bool:
+        """Whether only how it is declared differs, not its numbers."""
+        return self.order >= 2 * _MORE_THAN_ROWS
+
+    @property
     def told(self) -> str:
         """The first of its messages, without the level."""
         first: str = json.loads(self.message)[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,10 @@ from opassay.schemas.options import CompareOptions, Matching
 from opassay.schemas.vocab import DumpMode
 
 if TYPE_CHECKING:
+    from opassay.pipeline.report.op_json import OpJsonWriter
     from opassay.pipeline.report.tally import Tally
     from opassay.pipeline.run.rank import RankReport, Watcher
+    from opassay.schemas.op_facts import RankFacts
 
 LOGGER = logging.getLogger("opassay")
 
@@ -51,6 +54,8 @@ class RankOutcome:
         Why it was not compared or written; "" if it was.
     bytes_read : int
         Size of the dumps behind it, both sides.
+    facts : RankFacts or None
+        What this rank contributes to the search of the first difference.
     """
 
     pair: RankPair
@@ -61,6 +66,7 @@ class RankOutcome:
     damaged: bool = False
     error: str = ""
     bytes_read: int = 0
+    facts: RankFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class _RankTask:
     folder: Path
     stamp: str
     budget: Budget
+    total_bytes: int = 0
 
 
 def run_plan(
@@ -107,12 +114,16 @@ def run_plan(
     RankOutcome
         One a pair, as they finish.
     """
-    tasks = [_RankTask(pair, options, matching, report_folder(pair, options), stamp, budget) for pair in plan.pairs]
+    sizes = [_json_bytes(pair) for pair in plan.pairs]
+    tasks = [
+        _RankTask(pair, options, matching, report_folder(pair, options), stamp, budget, sum(sizes))
+        for pair in plan.pairs
+    ]
     if pool.inline or len(tasks) < 2 or any(_task_of(task.pair.target) == "tensor" for task in tasks):
         for task in tasks:
             yield compare_and_write(task, pool, progress)
         return
-    side_by_side = ranks_side_by_side([_json_bytes(task.pair) for task in tasks], budget)
+    side_by_side = ranks_side_by_side(sizes, budget)
     if side_by_side < min(pool.workers, len(tasks)):
         LOGGER.warning(
             "%d ranks side by side in place of %d: the memory budget holds no more; --memory raises it",
@@ -169,11 +180,17 @@ def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> 
     outcome = RankOutcome(task.pair)
     try:
         report = compare_pair(
-            task.pair, task.options, matching=task.matching, pool=pool, budget=task.budget, progress=progress
+            task.pair,
+            task.options,
+            matching=task.matching,
+            pool=pool,
+            budget=task.budget,
+            progress=progress,
+            total_bytes=task.total_bytes,
         )
         outcome.mode, outcome.problems = report.mode, report.problems
         outcome.damaged, outcome.bytes_read = report.damaged, report.bytes_read
-        outcome.tally, outcome.files = write_reports(report, task.options, task.folder, task.stamp)
+        outcome.tally, outcome.files, outcome.facts = write_reports(report, task.options, task.folder, task.stamp)
     except OpassayError as error:
         outcome.error = _one_line(error)
     except (Exception, PanicException) as error:  # the edge of a task: a bug must not cost the other ranks
@@ -183,7 +200,9 @@ def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> 
     return outcome
 
 
-def write_reports(report: RankReport, options: CompareOptions, folder: Path, stamp: str) -> tuple[Tally, list[Path]]:
+def write_reports(
+    report: RankReport, options: CompareOptions, folder: Path, stamp: str
+) -> tuple[Tally, list[Path], RankFacts]:
     """Write one pair's report in the formats that were asked for, in one pass over its rows.
 
     Returns
@@ -192,6 +211,8 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
         Counts of the report.
     files : list of Path
         What was written.
+    facts : RankFacts
+        For the search of the first difference.
 
     Raises
     ------
@@ -199,17 +220,26 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
         If a file cannot be written; nothing is left under a final name.
     """
     import polars as pl
+    from opassay.pipeline.difference.collect import FactsCollector
     from opassay.pipeline.report import open_writers
     from opassay.pipeline.report.files import make_folder
     from opassay.pipeline.report.tensor_log import log_rows
+    from opassay.schemas.op_facts import Kind
 
     make_folder(folder)
     typed = options.xlsx or options.parquet
     tally = report.tally()
-    with open_writers(folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp) as writers:
+    facts = FactsCollector(report.judging.target, report.mode, detailed=options.diff_analyze)
+    with (
+        open_writers(folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp) as writers,
+        _ops_file(report, options, folder, stamp) as ops_file,
+    ):
         for judged in report.judged():
             tally.add(judged)
             shown = report.cells(judged, typed=typed)
+            found = facts.add(judged, shown)
+            if ops_file is not None:
+                ops_file.add(judged, shown, found.filter(pl.col("kind") > Kind.SAME)["op"])
             if options.parquet:
                 shown = shown.with_columns(
                     step=pl.lit(report.pair.step, dtype=pl.UInt32), rank=pl.lit(report.pair.label)
@@ -222,13 +252,32 @@ def write_reports(report: RankReport, options: CompareOptions, folder: Path, sta
         try:
             for writer in writers:
                 files += writer.close()
+            files += ops_file.close() if ops_file is not None else []
         except BaseException:
             for path in files:  # one format without the other would pass for the whole report
                 path.unlink(missing_ok=True)
             raise
     if report.stacks is not None:
         tally.locate(report.stacks.text_for)
-    return tally, files
+    stacks = report.stacks.text_for if report.stacks is not None else None
+    return tally, files, facts.finish(report.pair.rank, report.pair.label, stacks)
+
+
+@contextmanager
+def _ops_file(report: RankReport, options: CompareOptions, folder: Path, stamp: str) -> Iterator[OpJsonWriter | None]:
+    """The writer of ``-da``'s file of this rank, where it is wanted; discarded if the block ends by an exception."""
+    if not options.diff_analyze:
+        yield None
+        return
+    from opassay.pipeline.report.files import result_path
+    from opassay.pipeline.report.op_json import OpJsonWriter
+
+    path = result_path(folder, f"compare_result_rank{report.pair.rank}", ".json", stamp)
+    writer = OpJsonWriter(path, report.columns, report.judging.target, report.judging.golden)
+    try:
+        yield writer
+    finally:
+        writer.discard()
 
 
 def report_folder(pair: RankPair, options: CompareOptions) -> Path:

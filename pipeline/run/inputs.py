@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from opassay.pipeline.read.dump_json import read_dump
-from opassay.pipeline.run.mode import check_framework, choose_mode
+from opassay.pipeline.run.mode import check_framework, choose_mode, has_statistics
 from opassay.pipeline.run.plan import RankPair
 from opassay.schemas.dump_rows import DumpProblem, DumpTable
 from opassay.schemas.errors import NothingToCompare
@@ -41,7 +41,7 @@ class Inputs:
     partial: bool
 
 
-def read_inputs(pair: RankPair, *, side_by_side: bool) -> Inputs:
+def read_inputs(pair: RankPair, *, side_by_side: bool, on_statistics: bool = False, total_bytes: int = 0) -> Inputs:
     """Read the JSON files of a pair; no tensor is opened.
 
     Parameters
@@ -50,6 +50,10 @@ def read_inputs(pair: RankPair, *, side_by_side: bool) -> Inputs:
         The files.
     side_by_side : bool
         Read large files in two threads (the tokenizer runs without the lock).
+    on_statistics : bool
+        Compare tensor dumps on the statistics of their JSON files, where both have them.
+    total_bytes : int
+        Bytes of JSON of the whole run.
 
     Raises
     ------
@@ -60,8 +64,8 @@ def read_inputs(pair: RankPair, *, side_by_side: bool) -> Inputs:
     UsageError
         Frameworks, tasks or checksums that cannot be compared.
     """
-    target, golden = _read_both(pair, side_by_side)
-    shards = [read_dump(path) for path in pair.shards]
+    target, golden = _read_both(pair, side_by_side, total_bytes)
+    shards = [read_dump(path, total_bytes=total_bytes) for path in pair.shards]
     read = [("target", target), *(("target", table) for table in shards), ("golden", golden)]
     problems = [_told(side, table, problem) for side, table in read for problem in table.problems]
     damaged = any(problem.fatal for _, table in read for problem in table.problems)
@@ -79,15 +83,22 @@ def read_inputs(pair: RankPair, *, side_by_side: bool) -> Inputs:
 
         target = join_ranks([target, *shards], golden)
     mode, notes, lost = choose_mode(target, golden)
+    if on_statistics and mode is DumpMode.TENSOR and has_statistics(target) and has_statistics(golden):
+        mode = DumpMode.STATISTICS
+        notes.append(
+            "-da compares tensor dumps on the statistics of their JSON files; without -da the tensors are read"
+        )
     return Inputs(target, golden, mode, problems + notes, damaged or lost, partial)
 
 
-def _read_both(pair: RankPair, side_by_side: bool) -> tuple[DumpTable, DumpTable]:
-    if side_by_side and min(path.stat().st_size for path in (pair.target, pair.golden)) > _LARGE_JSON:
+def _read_both(pair: RankPair, side_by_side: bool, total_bytes: int) -> tuple[DumpTable, DumpTable]:
+    paths = pair.target, pair.golden
+    if side_by_side and min(path.stat().st_size for path in paths) > _LARGE_JSON:
         with ThreadPoolExecutor(2) as threads:
-            tables = threads.map(read_dump, (pair.target, pair.golden))
+            tables = threads.map(read_dump, paths)
             return next(tables), next(tables)
-    return read_dump(pair.target), read_dump(pair.golden)
+    target, golden = (read_dump(path, total_bytes=total_bytes) for path in paths)
+    return target, golden
 
 
 def _told(side: str, table: DumpTable, problem: DumpProblem) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from opassay.pipeline.read.trees import DUMP, Rank, Step, Tree
 from opassay.schemas.errors import NothingToCompare, UsageError
+
+_RANK = re.compile(r"\Arank(\d+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,12 @@ class RankPair:
     step: int | None
     debug: bool
     shards: tuple[Path, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """Number of the rank: of the rank folder, where there is one; 0 for a process without a rank and for files elsewhere."""
+        found = _RANK.search(self.label or self.target.absolute().parent.name)
+        return int(found[1]) if found else 0
 
     @property
     def name(self) -> str:

@@ -125,6 +125,7 @@ def compare_pair(
     pool: Pool,
     budget: Budget,
     progress: Watcher | None = None,
+    total_bytes: int = 0,
 ) -> RankReport:
     """Compare two dump files.
 
@@ -142,6 +143,8 @@ def compare_pair(
         Memory of the run.
     progress : Watcher, optional
         Told how far the measuring is.
+    total_bytes : int
+        Bytes of JSON of the whole run.
 
     Raises
     ------
@@ -152,7 +155,7 @@ def compare_pair(
     UsageError
         Frameworks, tasks or checksums that cannot be compared.
     """
-    read = read_inputs(pair, side_by_side=not pool.inline)
+    read = read_inputs(pair, side_by_side=not pool.inline, on_statistics=options.diff_analyze, total_bytes=total_bytes)
     mode, problems, damaged = read.mode, list(read.problems), read.damaged
     pairing = pair_dumps(read.target, read.golden, matching)
     target, golden = pairing.target, pairing.golden

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opassay.pipeline.report.console import MAX_WIDTH, Summary, WorstOp, merge, render, show, size_text, time_text
+from opassay.pipeline.report.console import (
+    MAX_WIDTH,
+    FirstOp,
+    Summary,
+    WorstOp,
+    merge,
+    render,
+    show,
+    size_text,
+    time_text,
+)
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "panel.txt"
 
@@ -24,6 +34,18 @@ SUMMARY = Summary(
     target_only=345,
     golden_only=100,
     ops=1_400,
+    first=(
+        FirstOp(
+            "Functional.softmax.3.forward.output.0",
+            "its inputs agree, its output does not: 41% of the elements are within a thousandth [ratio-collapse]",
+            "before any communication",
+            "rank0, rank3",
+            "train.py, line 41: p = F.softmax(s)",
+        ),
+        FirstOp(
+            "Distributed.all_reduce.7.forward.output.0", "communication fault", "in communications", "rank1", "", False
+        ),
+    ),
     worst=(
         WorstOp(
             "Module.decoder.layers.11.self_attention.query_key_value.ColumnParallelLinear.forward.0",
@@ -32,7 +54,7 @@ SUMMARY = Summary(
             "thousandth ratio 0.41",
             3,
         ),
-        WorstOp("Functional.归一化.0.forward", "warning", "norm differs\nby half", "", 0),
+        WorstOp("Functional.归一化.0.forward", "error", "dtype differs:\nbfloat16", "", 0, formal=True),
     ),
     problems=("rank3/dump.json: the record of Tensor.add.7.forward ends early; dump this rank again",),
     files=(
@@ -96,16 +118,35 @@ def test_no_text_breaks_the_frame(name: str, message: str, width: int, ascii_onl
         assert text.isascii()
 
 
+def test_the_answer_stands_first_and_then_only_what_it_leaves_open() -> None:
+    """Ops whose numbers differ are the search's matter; what is left for the list are differences of declaration."""
+    text = render(SUMMARY)
+    assert (
+        text.index("first difference") < text.index("softmax") < text.index("independent of it") < text.index("归一化")
+    )
+    assert "rank0, rank3 Functional.softmax.3.forward.output.0" in text
+    assert "at train.py, line 41" in text
+    assert "query_key_value" not in text
+    assert "query_key_value" in render(replace(SUMMARY, first=()))
+
+
 def test_markup_is_text() -> None:
-    assert "[red]x[/red] :smile:" in render(replace(SUMMARY, worst=(WorstOp("[red]x[/red] :smile:", "error"),)))
+    assert "[red]x[/red] :smile:" in render(
+        replace(SUMMARY, first=(), worst=(WorstOp("[red]x[/red] :smile:", "error"),))
+    )
 
 
 def test_long_lists_are_counted_not_shown() -> None:
     many = replace(
-        SUMMARY, worst=SUMMARY.worst * 10, problems=("p",) * 2_000, files=tuple(Path(f"f{n}.csv") for n in range(64))
+        SUMMARY,
+        first=(),
+        worst=SUMMARY.worst * 10,
+        problems=("p",) * 2_000,
+        files=tuple(Path(f"f{n}.csv") for n in range(64)),
     )
     text = render(many)
-    assert "(8 ops, as they were executed; " in text
+    assert "look first at  (990 rows are error or warning)" in text
+    assert text.count("归一化") == 4  # eight ops in all
     assert "and 1,995 more" in text
     assert "and 52 more" in text
     assert len(text.splitlines()) < 60
@@ -160,7 +201,8 @@ def test_merging_adds_counts_and_keeps_the_worst() -> None:
     assert both.adds_up
     assert both.target_rows == 12_348
     assert both.not_compared == {"shapes differ": 6, "file missing": 5, "no tensor": 1}
-    assert [op.result for op in both.worst] == ["error", "error", "warning"]
+    assert [op.result for op in both.worst] == ["error", "error", "error"]
+    assert both.first == SUMMARY.first
     assert (both.elapsed_s, both.peak_bytes, both.workers, both.title) == (80.0, 9_000_000_000, 8, "tensor")
     assert merge([SUMMARY, other], elapsed_s=5.0).elapsed_s == 5.0
 
