@@ -35,6 +35,14 @@ def bare_shape(shape: str) -> str:
     return f"[{', '.join(size for size in sizes if size not in ('', '1'))}]"
 
 
+def heads_merged(shape: str) -> str:
+    """A bare shape of three dimensions with its last two as one: ``[6, 8]`` for ``[6, 2, 4]``; "" for all others."""
+    sizes = shape[1:-1].split(", ") if shape.startswith("[") and shape.endswith("]") else []
+    if len(sizes) != 3 or not all(size.isdigit() for size in sizes):
+        return ""
+    return f"[{sizes[0]}, {int(sizes[1]) * int(sizes[2])}]"
+
+
 def elements_of(shape: str) -> float | None:
     """Number of elements of a shape text such as ``[2, 3]``: 6.0; 1.0 for ``[]``; None for what is no list of sizes."""
     if not (shape.startswith("[") and shape.endswith("]")):
@@ -59,8 +67,8 @@ def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add what a row is: ``paired``, ``is_input``, ``is_output``, ``no_inputs``, ``is_scalar``, ``is_none``, the facts of its op,
     and whether its dtype or shape differs.
 
-    ``lenient`` is training against inference (consistent_check.md, 5): dimensions of length 1 do not count there, and a row whose
-    tensor was joined from several has no dtype or shape of its own.
+    ``lenient`` is training against inference (consistent_check.md, 5): dimensions of length 1 do not count there, heads and their
+    size may be one dimension or two, and a row whose tensor was joined from several has no dtype or shape of its own.
     """
     section = pl.coalesce("target_section", "golden_section")
     both = pl.col("target_kind").is_not_null() & pl.col("golden_kind").is_not_null()
@@ -71,7 +79,12 @@ def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
         [pl.col(f"{side}_dtype").str.contains(";", literal=True) for side in ("target", "golden")]
     )
     strict = pl.col("target_shape") != pl.col("golden_shape")
-    loose = strict & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
+    loose = (
+        strict
+        & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
+        & (pl.col("target_merged_shape") != pl.col("golden_bare_shape"))
+        & (pl.col("golden_merged_shape") != pl.col("target_bare_shape"))
+    )
     return frame.with_columns(
         paired=both,
         dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & several),

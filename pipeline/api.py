@@ -18,6 +18,7 @@ from opassay.schemas.options import CompareOptions
 
 if TYPE_CHECKING:
     import polars as pl
+    from opassay.pipeline.report.console import FirstOp
     from opassay.pipeline.report.tally import Tally
     from opassay.pipeline.run.rank import RankReport
 
@@ -81,6 +82,32 @@ class CompareReport:
     def count(self, result: Literal["pass", "warning", "error"]) -> int:
         """Rows of all ranks with a Result."""
         return sum(tally.results[result] for _, tally in self.tallies())
+
+    def first_difference(self) -> list[FirstOp]:
+        """Where the numbers go wrong first, over all ranks: the first op that differs, then the next that do not follow from it.
+
+        Returns
+        -------
+        list of FirstOp
+            Step by step; each has ``name``, ``reason``, ``rank``, ``where`` and ``leads``. Empty where nothing differs.
+        """
+        from opassay.pipeline.difference.collect import FactsCollector
+        from opassay.pipeline.difference.search import first_difference, told
+
+        steps: dict[int | None, list[RankReport]] = {}
+        for report in self.ranks:
+            steps.setdefault(report.pair.step, []).append(report)
+        found: list[FirstOp] = []
+        for held in steps.values():
+            facts = []
+            for report in held:
+                collector = FactsCollector(report.judging.target, report.mode, detailed=False)
+                for judged in report.judged():
+                    collector.add(judged, judged)
+                facts.append(collector.finish(report.pair.rank, report.pair.label, None))
+            labels = {report.pair.rank: report.pair.name for report in held if len(held) > 1 or report.pair.label}
+            found += told(first_difference(facts), labels, {})
+        return found
 
     def write_csv(self, folder: str | PathLike[str]) -> list[Path]:
         """Write ``compare_result…csv``, one a rank, as the command does.
@@ -183,6 +210,8 @@ def compare(
     ['tensor', 'tensor']
     >>> report.count("error") > 0
     True
+    >>> report.first_difference()[0].name
+    'Functional.softmax.1.forward.output.0'
     >>> worst = report.rows.filter(report.rows["result"] == "error")["target_name"][0]
     """
     from opassay.pipeline.run.rank import compare_pair

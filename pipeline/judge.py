@@ -108,6 +108,7 @@ class _Side:
         self.known_dtypes = pl.Series(known, dtype=pl.String)
         self.shapes = pl.Series(table.shapes, dtype=pl.String)
         self.bare_shapes = pl.Series([scopes.bare_shape(shape) for shape in table.shapes], dtype=pl.String)
+        self.merged_shapes = pl.Series([scopes.heads_merged(shape) for shape in self.bare_shapes], dtype=pl.String)
         told = {row: join.told for row, join in table.joins.items()}
         self.joined = pl.DataFrame(
             {"row": list(told), "joined": list(told.values())}, schema={"row": pl.UInt32(), "joined": pl.String()}
@@ -131,6 +132,7 @@ class _Side:
             self.known_dtypes.gather(picked["dtype"]).alias(f"{side}_known_dtype"),
             self.shapes.gather(picked["shape"]).alias(f"{side}_shape"),
             self.bare_shapes.gather(picked["shape"]).alias(f"{side}_bare_shape"),
+            self.merged_shapes.gather(picked["shape"]).alias(f"{side}_merged_shape"),
             self._joined(numbers).alias(f"{side}_joined"),
             self.elements.gather(picked["shape"]).alias(f"{side}_elements"),
             self.values.text.gather(picked["value"]).alias(f"{side}_value"),

@@ -69,6 +69,7 @@ def measure_tensors(
     budget: Budget,
     target_joins: Mapping[int, Join] = MappingProxyType({}),
     golden_joins: Mapping[int, Join] = MappingProxyType({}),
+    merge_heads: bool = False,
     on_progress: Progress = lambda nbytes, pairs: None,
 ) -> pl.DataFrame:
     """Measure pairs of tensor files.
@@ -94,6 +95,8 @@ def measure_tensors(
         Gives the size of the windows.
     target_joins, golden_joins : mapping of int to Join
         Pairs, by number, whose tensor on that side stands in several files; they take the place of the file's name.
+    merge_heads : bool
+        Compare (tokens, heads, size) with (tokens, heads x size), element by element.
     on_progress : callable
         Called with bytes of tensors and pairs finished since the last call.
 
@@ -104,7 +107,14 @@ def measure_tensors(
     """
     modes = {choose_io(folder) for folder in (target_folder, golden_folder)} if io == "auto" else {io}
     place = Place(
-        str(target_folder), str(golden_folder), modes == {"map"}, budget.window_bytes, device, PART_BYTES, engine
+        str(target_folder),
+        str(golden_folder),
+        modes == {"map"},
+        budget.window_bytes,
+        device,
+        PART_BYTES,
+        engine,
+        merge_heads,
     )
     rows = _Rows(on_progress)
     small, big, nbytes = _sort_by_size(pairs, place, rows, target_joins, golden_joins)

@@ -76,6 +76,8 @@ class Place:
         Pairs above are cut into parts of about this size.
     engine : {"auto", "numba", "numpy"}
         Which kernels measure on the CPU.
+    merge_heads : bool
+        Shapes (tokens, heads, size) and (tokens, heads x size) fit: training against inference.
     """
 
     target_folder: str
@@ -85,6 +87,7 @@ class Place:
     device: str
     part_bytes: int = PART_BYTES
     engine: Engine = "auto"
+    merge_heads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +374,7 @@ def probe_pair(shard: Shard) -> list[Row] | Header:
 
     def look() -> Row | Header:
         with _OpenPair(shard.place, job) as pair:
-            odd = _unfit(pair.target, pair.golden)
+            odd = _unfit(shard.place, pair.target, pair.golden)
             if odd is None and not pair.target.whole and not pair.golden.whole:
                 kinds = pair.target.dtype, pair.golden.dtype
                 if pair.target.size * (kinds[0].width + kinds[1].width) > shard.place.part_bytes:
@@ -438,7 +441,7 @@ def asks_rounding(state: MetricState, metrics: TensorMetrics) -> bool:
 
 def _whole(place: Place, job: MeasureJob) -> Row:
     with _OpenPair(place, job) as pair:
-        odd = _unfit(pair.target, pair.golden)
+        odd = _unfit(place, pair.target, pair.golden)
         if odd is not None:
             return metric_row(job.pair, *odd, found=pair.found, joined=pair.joined, nbytes=pair.nbytes)
         segments = range(-(-pair.target.size // SEGMENT))
@@ -458,7 +461,7 @@ def _whole(place: Place, job: MeasureJob) -> Row:
         )
 
 
-def _unfit(target: Opened, golden: Opened) -> tuple[MetricState, str | None] | None:
+def _unfit(place: Place, target: Opened, golden: Opened) -> tuple[MetricState, str | None] | None:
     """State and reason of two tensors that are not measured element by element."""
     same_shape = target.shape == golden.shape
     if target.size == 0 and golden.size == 0 and same_shape:
@@ -467,12 +470,19 @@ def _unfit(target: Opened, golden: Opened) -> tuple[MetricState, str | None] | N
         return MetricState.SHAPE, f"no elements, and dtypes differ: {target.dtype.name} against {golden.dtype.name}"
     if same_shape:
         return None
-    if target.size and [n for n in target.shape if n != 1] == [n for n in golden.shape if n != 1]:
+    bare = [[n for n in shape if n != 1] for shape in (target.shape, golden.shape)]
+    if target.size and (bare[0] == bare[1] or (place.merge_heads and _are_heads(*bare))):
         return None
     return (
         MetricState.SHAPE,
         f"shapes in the files differ: {shape_text(target.shape)} against {shape_text(golden.shape)}",
     )
+
+
+def _are_heads(one: list[int], other: list[int]) -> bool:
+    """Whether the longer of two shapes has the last dimension of the other in two."""
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return len(longer) == 3 and len(shorter) == 2 and longer[0] == shorter[0] and longer[1] * longer[2] == shorter[1]
 
 
 def _guarded(job: MeasureJob, work: Callable[..., Any], *given: Any) -> Any:

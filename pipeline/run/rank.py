@@ -162,9 +162,10 @@ def compare_pair(
     for note in pairing.notes:
         LOGGER.info("%s: %s", pair.name, note)
     problems += pairing.warnings
+    lenient = matching.backend is not None
     metrics = None
     if mode is DumpMode.TENSOR:
-        metrics = _measure(pair, target, golden, pairing.rows, options, pool, budget, progress)
+        metrics = _measure(pair, target, golden, pairing.rows, options, pool, budget, progress, lenient)
         broken = metrics.filter(
             pl.col("state").is_in([MetricState.FILE_MISSING, MetricState.UNREADABLE, MetricState.WORKER_LOST])
         )
@@ -177,7 +178,6 @@ def compare_pair(
     if stacks is not None and stacks.problems:
         damaged = True
         problems += [f"{pair.target.parent / _STACKS}: {problem.text} ({problem.where})" for problem in stacks.problems]
-    lenient = matching.backend is not None
     judging = Judging(target, golden, pairing.rows, metrics, mode, options.strict, options.document_rules, lenient)
     size = sum(path.stat().st_size for path in (pair.target, *pair.shards, pair.golden)) + (
         int(metrics["bytes"].sum()) if metrics is not None else 0
@@ -196,6 +196,7 @@ def _measure(
     pool: Pool,
     budget: Budget,
     progress: Watcher | None,
+    lenient: bool,
 ) -> pl.DataFrame:
     """Metrics of every pair of tensors; pairs of anything else are left out and read as NOT_A_TENSOR."""
     from opassay.pipeline.measure.tensors import measure_tensors
@@ -229,6 +230,7 @@ def _measure(
         budget=budget,
         target_joins=_joins(target, tensors["target_row"], tensors["pair"]),
         golden_joins=_joins(golden, tensors["golden_row"], tensors["pair"]),
+        merge_heads=lenient,
         on_progress=progress.advance if progress is not None else (lambda _bytes, _pairs: None),
     )
     if progress is not None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import opassay
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opassay.kernels import train_infer as rules
+from opassay.kernels.scopes import heads_merged
 from opassay.pipeline.match.train_infer import TrainInfer, pair_train_infer
 from opassay.pipeline.measure.tensors import measure_tensors
 from opassay.pipeline.read.dump_json import read_dump
@@ -23,7 +25,7 @@ from opassay.schemas.errors import UsageError
 from opassay.schemas.pair_rows import PAIR_ROWS
 from opassay.schemas.vocab import MatchKind, MetricState, StatKind
 
-from tests.dumps import call, saved, tensor, write_dump
+from tests.dumps import call, saved, tensor, tensor_call, write_dump
 from tests.match.train_infer_models import (
     GROUPS,
     HEADS,
@@ -747,3 +749,19 @@ def test_the_page_shows_the_tables_as_they_are() -> None:
     joined = {f"| {', '.join(rule.parts)} | {rule.fused} |" for rule in rules.FUSED}
     heads = {"| backend | training | inference |", "| parts, in this order | fused |"}
     assert lines == names | moved | joined | heads
+
+
+def test_heads_may_be_a_dimension_of_their_own_on_one_side(tmp_path: Path) -> None:
+    """Megatron's core attention takes (tokens, heads, size), vLLM's attention (tokens, heads x size)."""
+    values = np.arange(24, dtype=np.float32)
+    name = "Module.module.module.decoder.layers.0.self_attention.core_attention.DotProductAttention.forward.0"
+    other = "Module.model.layers.0.self_attn.attn.Attention.forward.0"
+    for side, op, shape in (("target", name, (3, 2, 4)), ("golden", other, (3, 8))):
+        held = {op: tensor_call(tmp_path / side, op, [values.reshape(shape)], [values.reshape(shape)])}
+        write_dump(tmp_path / side, held, task="tensor", level="L0")
+    rows = opassay.compare(tmp_path / "target", tmp_path / "golden", backend="megatron").rows
+    assert rows["golden_name"].to_list() == [f"{other}.input.0", f"{other}.output.0"]
+    assert rows["result"].to_list() == ["pass", "pass"]
+    assert rows["cosine_number"].to_list() == pytest.approx([1.0, 1.0])
+    for text, merged in (("[6, 2, 4]", "[6, 8]"), ("[6, 8]", ""), ("", ""), ("(3,)", ""), ("[1, 2, x]", "")):
+        assert heads_merged(text) == merged
