@@ -10,7 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.parity.cases import Outcome, find_cases, judge_case
+from tests.parity.cases import Outcome, find_cases
+from tests.parity.judge import judge_case
 from tests.parity.report import case_line, markdown_report, text_report, totals
 
 
@@ -42,7 +43,7 @@ def judge_all(
     names : sequence of str
         Cases to run (beginnings of names); none means all.
     later : bool
-        Run the cases that need options of later work too.
+        Run the cases that need commands of later work too.
     loud : bool
         Print a line a case.
     """
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", nargs="+", default=[], metavar="NAME", help="only cases whose name begins so")
     parser.add_argument("--out", type=Path, help="keep the runs in this folder")
     parser.add_argument("--markdown", type=Path, help="write the report as markdown too")
-    parser.add_argument("--all", action="store_true", help="also cases that need options of later work")
+    parser.add_argument("--all", action="store_true", help="also cases that need commands of later work")
     parser.add_argument("--limit", type=int, default=40, help="unexplained cells to print in full (default 40)")
     options = parser.parse_args(argv)
     for folder in options.folders:

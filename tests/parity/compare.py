@@ -11,13 +11,14 @@ from tests.parity.dump import Dump
 from tests.parity.oracle import Pair, agrees, right_cells, slack
 from tests.parity.pairing import Matching, pair_by
 from tests.parity.rules import cell_reason, pairing_reason, verdict_reason
-from tests.parity.tables import NOT_APPLICABLE, Cells, Table, levels, same
+from tests.parity.tables import NOT_APPLICABLE, TENSOR_METRICS, Cells, Table, levels, same
 from tests.parity.verdict import Firing, judge
 
 RANK = {"pass": 0, "warning": 1, "error": 2}
 VERDICT = ("Result", "Err_message")
 NAMES = ("NPU Name", "Bench Name")
 GOLDEN_ONLY = "(golden only) "
+OTHER_COLUMNS = "first: statistics"
 
 RowKey = tuple[str, int]
 
@@ -158,12 +159,14 @@ def _key_rows(rows: Sequence[Cells]) -> dict[RowKey, int]:
     return keys
 
 
-class _Comparison:
-    """State of one file's comparison."""
+class Comparison:
+    """State of one file's comparison. Parameters as in ``compare_tables``."""
 
-    def __init__(self, file: str, expected: Table | None, ours: Table, instead: str, matching: Matching) -> None:
+    def __init__(
+        self, file: str, expected: Table | None, ours: Table, instead: str, matching: Matching, mode: str = ""
+    ) -> None:
         self.file, self.expected, self.ours, self.instead = file, expected, ours, instead
-        self.matching = matching
+        self.matching, self.mode = matching, mode
         self.tally = Tally()
 
     def fault(self, row: str, column: str, expected: str, ours: str, note: str, context: str = "") -> None:
@@ -191,9 +194,12 @@ class _Comparison:
             if wrong:
                 self.fault(name, column, theirs if theirs is not None else "", mine, wrong, context)
             elif theirs is None and expected is not None:
+                if self.instead == OTHER_COLUMNS:
+                    self.explain(OTHER_COLUMNS, column)
                 continue  # a column that the incumbent lacks; the titles were compared before
             elif theirs is None:
-                self.explain("golden only" if self.expected is not None else self.instead, column)
+                lacking = self.left_out(row) or "golden only"
+                self.explain(lacking if self.expected is not None else self.instead, column)
             elif same(column, theirs, mine):
                 self.tally.equal += 1
             else:
@@ -205,9 +211,15 @@ class _Comparison:
                 else:
                     self.explain(reason, column)
 
+    def left_out(self, row: Judged) -> str:
+        """Why the incumbent lacks a target row; ``""`` where nothing says."""
+        return ""
+
     def reason(self, column: str, row: Judged, expected: Cells, cells: Cells) -> str | None:
         """Why this right cell differs from the incumbent's."""
         if self.instead == "rank by number":
+            return self.instead
+        if self.instead == OTHER_COLUMNS and (column in VERDICT or column in TENSOR_METRICS):
             return self.instead
         if column not in VERDICT:
             return cell_reason(column, expected, row.pair, row.right.get(column))
@@ -219,13 +231,14 @@ class _Comparison:
 
     def run(self, target: Dump, golden: Dump, right: list[Judged] | None = None) -> Tally:
         """Compare the whole file."""
-        mode = right_mode(target, golden)
+        mode = self.mode or right_mode(target, golden)
         if self.ours.mode != mode:
             self.fault("", "", mode, self.ours.mode, "the report is of another mode than the dumps")
             return self.tally
         for text in self.ours.faults:
             self.fault("", "", "", "", text)
-        if self.expected is not None and self.expected.header != self.ours.header and self.instead != "rank by number":
+        apart = self.instead in ("rank by number", OTHER_COLUMNS)
+        if self.expected is not None and self.expected.header != self.ours.header and not apart:
             self.fault("", "header", str(self.expected.header), str(self.ours.header), "the titles differ")
         lacking = {"NPU Name", "Bench Name", *VERDICT} - set(self.ours.header)
         if lacking:
@@ -240,7 +253,7 @@ class _Comparison:
         for (key, at), row in zip(keys.items(), rows, strict=True):
             before = theirs.pop(key, None)
             expected = None if before is None or self.expected is None else self.expected.rows[before]
-            if self.expected is not None and before is None and row.pair.target is not None:
+            if self.expected is not None and before is None and row.pair.target is not None and not self.left_out(row):
                 self.fault(key[0], "", "", "", "the incumbent has no such row")
             found = mine.pop(key, None)
             if found is None:
@@ -313,6 +326,7 @@ def compare_tables(
     instead: str,
     right: list[Judged] | None = None,
     matching: Matching = Matching(),  # noqa: B008 - frozen
+    mode: str = "",
 ) -> Tally:
     """Compare one report.
 
@@ -333,5 +347,7 @@ def compare_tables(
         What ``work_out`` gives for the dumps, where it is known already.
     matching : Matching
         How the sides meet.
+    mode : str
+        ``tensor``, ``statistics`` or ``md5`` where the command says which; ``""``: what both sides have.
     """
-    return _Comparison(file, expected, ours, instead, matching).run(target, golden, right)
+    return Comparison(file, expected, ours, instead, matching, mode).run(target, golden, right)

@@ -13,7 +13,7 @@ from tests.parity.rules import REASONS
 def case_line(outcome: Outcome) -> str:
     """One line for one case."""
     if outcome.skipped:
-        return f"{outcome.case.name:32} skipped: needs a later option, {outcome.skipped}"
+        return f"{outcome.case.name:32} skipped: needs later work, {outcome.skipped}"
     tally = outcome.tally
     counts = (
         f"equal {tally.equal:7,}  explained {sum(tally.explained.values()):6,}  unexplained {len(tally.unexplained):5,}"
@@ -99,7 +99,7 @@ def markdown_report(outcomes: Sequence[Outcome], limit: int) -> str:
     for outcome in outcomes:
         tally = outcome.tally
         if outcome.skipped:
-            lines.append(f"| {outcome.case.name} | needs a later option: {_escape(outcome.skipped)} | | | | |")
+            lines.append(f"| {outcome.case.name} | needs later work: {_escape(outcome.skipped)} | | | | |")
             continue
         counts = f"{tally.equal:,} | {sum(tally.explained.values()):,} | {len(tally.unexplained):,}"
         lines.append(f"| {outcome.case.name} | {counts} | {outcome.status} | {outcome.case.status} |")

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.parity.__main__ import main
-from tests.parity.cases import dumps_of, judge_case, read_case
+from tests.parity.cases import dumps_of, read_case
 from tests.parity.compare import Judged, Tally, compare_tables, right_mode, work_out
 from tests.parity.dump import Dump, read_dump
+from tests.parity.judge import judge_case
 from tests.parity.pairing import Matching, pair_by
 from tests.parity.reference import right_table
 from tests.parity.tables import NUMERIC, Cells, Table, levels, number, read_table, same
@@ -301,11 +302,12 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         main([str(tmp_path / "none")])
 
 
-def test_later_options_are_told_from_the_arguments(tmp_path: Path) -> None:
-    text = "argv: [compare, -tp, ./target/debug.json, -gp, ./golden, {}]\npeer_exit_code: 0\nexpected_files: []\n"
-    for argument, later in (("-da", True), ("-fm", False), ("--xlsx", False), ("-tensor_log", False)):
-        (tmp_path / "case.yaml").write_text(text.format(argument))
+def test_later_commands_are_told_from_the_arguments(tmp_path: Path) -> None:
+    text = "argv: [{}]\npeer_exit_code: 0\nexpected_files: []\n"
+    for command, later in (("run_ut, -da", True), ("compare, -da", False), ("merge_result, -i, x", False)):
+        (tmp_path / "case.yaml").write_text(text.format(command))
         assert bool(read_case(tmp_path).later) is later
+        assert read_case(tmp_path).wants_first is ("-da" in command)
 
 
 def test_stored_reports_are_csv_with_one_header() -> None:
