@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 import torch
-from opassay.kernels.precision.pairwise import Totals, count_unequal, flat_part, measure, round_to
+from opassay.kernels.precision.pairwise import CHUNK, Totals, count_unequal, flat_part, measure, round_to
 from opassay.kernels.precision.standards import Direction, api_of, limits_of, standard_of
 from opassay.kernels.precision.status import judge, standard_figures
 from opassay.kernels.precision.tables import DTYPE_BOUND, KINDS, RANDOM, ZEROS, ZEROS_FROM, ZEROS_WITHIN
@@ -280,8 +280,6 @@ def _zeros(values: torch.Tensor, trailing: int) -> int:
     with torch.no_grad():
         if trailing:
             return int((values == 0).flatten(values.dim() - trailing).all(dim=-1).sum())
-        step = 1 << 24
-        pieces = (
-            flat_part(values, start, min(start + step, values.numel())) for start in range(0, values.numel(), step)
-        )
+        count = values.numel()
+        pieces = (flat_part(values, start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
         return sum(int((piece == 0).sum()) for piece in pieces)

@@ -24,11 +24,13 @@ from opassay.kernels.precision.tables import (
     Limits,
 )
 
-CHUNK: Final = 1 << 18
-"""Elements that are in work together on the CPU; a multiple of ``BLOCK``."""
+CHUNK: Final = 1 << 14
+"""Elements that are in work together on the CPU, a multiple of ``BLOCK``: all intermediate arrays stay in the cache, and torch
+starts no threads, whose barriers cost more than they save in two dozen short operations, most of all on a busy machine."""
 
 _CUDA_CHUNK: Final = 1 << 24
-_CUDA_FROM: Final = 1 << 17  # fewer elements are compared faster on the CPU than by starting kernels
+_FETCH: Final = 1 << 21  # a multiple of BLOCK
+_CUDA_FROM: Final = 1 << 15  # fewer elements are compared faster on the CPU than by starting kernels
 _DOUBLES: Final = (torch.float64, torch.complex128)
 _HUGE: Final = 1e70  # the product of two sums of squares of larger values may overflow float64
 
@@ -169,10 +171,14 @@ def _place(device: torch.Tensor) -> tuple[torch.device, int]:
 def _pairs(
     bench: torch.Tensor, device: torch.Tensor, where: torch.device, chunk: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Pieces of both sides, 1-d, in order; fetched in larger parts, since every copy from a device costs its start."""
     bench, device = bench.detach(), device.detach()
-    for start in range(0, device.numel(), chunk):
-        stop = min(start + chunk, device.numel())
-        yield flat_part(bench, start, stop).to(where), flat_part(device, start, stop).to(where)
+    part = max(_FETCH, chunk)
+    for start in range(0, device.numel(), part):
+        stop = min(start + part, device.numel())
+        left, right = flat_part(bench, start, stop).to(where), flat_part(device, start, stop).to(where)
+        for first in range(0, stop - start, chunk):
+            yield left[first : first + chunk], right[first : first + chunk]
 
 
 def flat_part(values: torch.Tensor, start: int, stop: int) -> torch.Tensor:
