@@ -11,8 +11,9 @@ from enum import Enum
 from typing import Final
 
 import polars as pl
-from opassay.kernels.op_facts import added
-from opassay.schemas.op_facts import CALL_FACTS, OP_FACTS, Kind, RankFacts, Seen
+from opassay.kernels.op_facts import CLEAN, MUCH_MORE, added, added_first
+from opassay.kernels.phrases import phrase
+from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, RankFacts, Seen
 
 SPREADING: Final = ("broadcast", "scatter")
 """Collectives in which the root alone gives something."""
@@ -33,7 +34,8 @@ class Origin(str, Enum):
     UNSEEN = "unseen"  # what went into it is not in the dump, and nothing before it differs
     INPUTLESS = "inputless"  # a gradient of parameters or a debug save: it has no inputs to be judged by
     DTYPE = "dtype"  # only the declared dtype differs
-    ALONE = "alone"  # the other side does not have it
+    ALONE = "alone"  # the golden side does not have it
+    MISSING = "missing"  # the golden side has it, the target does not
 
 
 SURE: Final = frozenset({Origin.COMMUNICATION, Origin.GIVEN, Origin.ADDED})
@@ -57,7 +59,8 @@ class Node:
     rank, op : int
         Where.
     name, row : str
-        The op, and its row that shows the difference: an output, or what was given where the origin is GIVEN or INHERITED.
+        The op, and its row that shows the difference: an output, or what was given where the origin is GIVEN or INHERITED. An
+        op that is MISSING has the golden side's name and the number of the target's op that stands before it.
     origin : Origin
         Where the difference comes from.
     stage : Stage
@@ -68,6 +71,8 @@ class Node:
         What differs, in figures, and the messages of the row (a JSON array).
     input_gap, output_gap : float or None
         How far the worst input and the worst output are off (see ``OP_FACTS``).
+    label : str
+        Folder of the rank.
     """
 
     rank: int
@@ -82,6 +87,7 @@ class Node:
     message: str
     input_gap: float | None
     output_gap: float | None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def find_first(ranks: Sequence[RankFacts], events: pl.DataFrame) -> FirstDiffere
     Parameters
     ----------
     ranks : sequence of RankFacts
-        One a rank, in any order.
+        One a rank, in any order; numbers are unique.
     events : polars.DataFrame
         Schema ``kernels.call_events.EVENTS``: which calls belong together.
 
@@ -115,14 +121,15 @@ def find_first(ranks: Sequence[RankFacts], events: pl.DataFrame) -> FirstDiffere
     FirstDifference
         Empty if nothing differs.
     """
-    ops = _of_all("ops", OP_FACTS, ranks).with_columns(added=added())
+    ops = _of_all("ops", OP_FACTS, ranks).with_columns(added=added(), added_first=added_first())
     places = _places(events, _of_all("places", {"op": pl.UInt32(), "counted": pl.UInt32()}, ranks))
     calls = _calls(events, _of_all("exchanged", CALL_FACTS, ranks))
     firsts = _firsts(ops, calls)
     calls = _joined(calls, firsts)
-    found = pl.concat([_communicating(calls), _computing(ops, calls, firsts)])
+    missing = _of_all("missing", MISSING, ranks)
+    found = pl.concat([_communicating(calls), _computing(ops, calls, firsts, missing)])
     if found.is_empty():
-        return FirstDifference(tuple(_lead(_nodes(_last_resort(ops, firsts), ops, places))))
+        return FirstDifference(tuple(_lead(_nodes(_last_resort(ops, calls, missing), ops, places))))
     nodes = _nodes(found, ops, places)
     lead = _lead(nodes)
     known = set(lead)
@@ -160,8 +167,8 @@ def _calls(events: pl.DataFrame, exchanged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _firsts(ops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """``rank`` and ``first``: its first op that differs, or that gave or got other values."""
-    wrong = ops.filter((col("kind") == Kind.NUMBERS) & ~col("inputless")).join(calls, on=["rank", "op"], how="anti")
+    """``rank`` and ``first``: its first op that differs, or that is given or gives other values."""
+    wrong = ops.filter(_differs()).join(calls, on=["rank", "op"], how="anti")
     differing = pl.concat([wrong.select("rank", "op"), calls.filter(col("other") | col("got")).select("rank", "op")])
     return differing.group_by("rank").agg(first=col("op").min()).sort("rank")
 
@@ -171,12 +178,14 @@ def _joined(calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
 
     ``of_others``: other values came, or may have come, from another rank, and ``taken``: the first op of this rank where that is
     so. Over the event: ``gave_other``; ``gave_dark``, what somebody gave is not known; ``gave_hidden``, and an op of that rank
-    differs before; ``took``, somebody got other values, or it is not known.
+    differs before; ``took``, somebody got other values, or it is not known; ``explained``, how far off what somebody gets may be
+    by what all of them gave; infinitely far where a fault before has left differences in it.
     """
     calls = calls.join(firsts, on="rank", how="left", maintain_order="left").with_columns(
         hidden=col("dark") & (col("first") < col("op")).fill_null(False)
     )
     gave = (col("other") | col("hidden")).cast(pl.Int64)
+    gaps = pl.when("giver").then("given_gap").fill_null(0.0)
     anybody = firsts.height - col("first").is_not_null().cast(pl.Int64)  # of an open event nobody knows who takes part
     calls = calls.with_columns(
         of_others=col("taker") & (pl.when("open").then(anybody).otherwise(gave.sum().over("event") - gave) > 0),
@@ -184,40 +193,59 @@ def _joined(calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
         gave_dark=(col("dark") | col("open")).any().over("event"),
         gave_hidden=col("hidden").any().over("event"),
         took=(col("got") | col("blind")).any().over("event"),
+        explained=pl.max_horizontal(MUCH_MORE * gaps.max().over("event"), gaps.sum().over("event")),
     )
-    return calls.with_columns(taken=col("op").filter(col("of_others")).min().over("rank"))
+    calls = calls.with_columns(taken=col("op").filter(col("of_others")).min().over("rank"))
+    behind = ((col("first") < col("op")) | (col("taken") < col("op"))).fill_null(False)
+    left = (behind & col("giver") & (col("given_gap") > CLEAN)).fill_null(False)
+    return calls.with_columns(explained=pl.when(left.any().over("event")).then(float("inf")).otherwise("explained"))
 
 
 def _communicating(calls: pl.DataFrame) -> pl.DataFrame:
     """Communications that are to blame, or that are the first to show a rank's difference."""
     silent = col("got") & ~col("gave_other") & ~col("gave_hidden")
+    beyond = (col("got_gap") > col("explained")).fill_null(True)
     given = calls.filter(col("other") & col("took") & _untouched())
     return pl.concat(
         [
-            _found(calls.filter(silent & ~col("gave_dark")), Origin.COMMUNICATION),
+            _found(calls.filter(silent & ~col("gave_dark") & beyond), Origin.COMMUNICATION),
             _found(given, Origin.GIVEN, "row", "figures"),
             _found(calls.filter(silent & col("gave_dark") & _untouched() & ~col("of_others")), Origin.UNSEEN),
         ]
     )
 
 
-def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
-    """Ops that compute and whose difference starts with them."""
+def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:
+    """Ops that compute and whose difference starts with them; for what is inherited, the op of one side that stands before it."""
+    one_sided = pl.concat(
+        [
+            ops.filter(col("kind") == Kind.ALONE).select("rank", "op", "name", side=pl.lit("target")),
+            missing.select("rank", "op", "name", side=pl.lit("golden side")),
+        ]
+    ).sort("op", maintain_order=True)
+    hint = phrase("; before it stands {}, which only the {} has", col("name_right"), col("side"))
     ops = (
-        ops.filter((col("kind") == Kind.NUMBERS) & ~col("inputless"))
+        ops.filter(_differs())
         .join(calls, on=["rank", "op"], how="anti", maintain_order="left")
         .join(firsts, on="rank", how="left", maintain_order="left")
         .join(calls.group_by("rank").agg(col("taken").first()), on="rank", how="left", maintain_order="left")
     )
-    first = ops.filter(_untouched() & ~col("added"))
-    inherited = first.filter(col("inputs") == Seen.DIFFER)
+    own = col("added") | (_untouched() & col("added_first"))
+    first = ops.filter(_untouched() & ~own).sort("op")
+    first = first.join_asof(one_sided, on="op", by="rank", allow_exact_matches=True, check_sortedness=False)
+    first = first.with_columns(input_figures=pl.concat_str(["input_figures", hint.fill_null("")]))
     return pl.concat(
         [
-            _found(ops.filter("added"), Origin.ADDED),
-            _found(inherited, Origin.INHERITED, "input_row", "input_figures"),
+            _found(ops.filter(own), Origin.ADDED),
+            _found(first.filter(col("inputs") == Seen.DIFFER), Origin.INHERITED, "input_row", "input_figures"),
             _found(first.filter(col("inputs") == Seen.NOTHING), Origin.UNSEEN),
         ]
     )
+
+
+def _differs() -> pl.Expr:
+    """An op whose output or input differs by itself."""
+    return ~col("inputless") & ((col("kind") == Kind.NUMBERS) | col("far_in"))
 
 
 def _untouched() -> pl.Expr:
@@ -225,16 +253,31 @@ def _untouched() -> pl.Expr:
     return (col("first") == col("op")).fill_null(False) & ~(col("taken") < col("op")).fill_null(False)
 
 
-def _last_resort(ops: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
-    """Where no op with inputs differs: the first gradient or save that does, else dtypes, else ops of one side."""
-    if firsts.height:  # each waits for the other: messages of which nobody knows the sender
-        return _found(firsts.rename({"first": "op"}), Origin.UNSEEN)
+def _last_resort(ops: pl.DataFrame, calls: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:
+    """Where nothing differs by itself: the first op that is given other values, else the first gradient or save that differs, else
+    dtypes, else ops of one side."""
+    computing = ops.join(calls, on=["rank", "op"], how="anti", maintain_order="left")
+    given = computing.filter(~col("inputless") & (col("inputs") == Seen.DIFFER) & (col("kind") != Kind.ALONE))
+    got = calls.filter(
+        col("got") & (col("first") == col("op"))
+    )  # a little of all ranks, or a message of an unknown sender
+    late = pl.concat(
+        [
+            _found(calls.filter("other"), Origin.GIVEN, "row", "figures"),
+            _found(given, Origin.INHERITED, "input_row", "input_figures"),
+            _found(got.filter(~col("gave_dark")), Origin.COMMUNICATION),
+            _found(got.filter("gave_dark"), Origin.UNSEEN),
+        ]
+    )
+    if late.height:
+        return late
     without, formal = ops.filter("inputless", kind=int(Kind.NUMBERS)), ops.filter(kind=int(Kind.DTYPE))
     if without.height:
         return _found(without, Origin.INPUTLESS)
     if formal.height:
         return _found(formal, Origin.DTYPE)
-    return _found(ops.filter(kind=int(Kind.ALONE)), Origin.ALONE)
+    alone = _found(ops.filter(kind=int(Kind.ALONE)), Origin.ALONE)
+    return pl.concat([alone, _found(missing, Origin.MISSING, "name")])
 
 
 def _found(rows: pl.DataFrame, origin: Origin, row: str | None = None, figures: str | None = None) -> pl.DataFrame:
@@ -284,7 +327,7 @@ def _nodes(found: pl.DataFrame, ops: pl.DataFrame, places: pl.DataFrame) -> list
         .select(
             "rank",
             "op",
-            "name",
+            name=pl.when(col("origin") == list(Origin).index(Origin.MISSING)).then("shown_row").otherwise("name"),
             row=pl.coalesce("shown_row", "row", "name"),
             origin="origin",
             stage="stage",

@@ -8,7 +8,7 @@ import polars as pl
 
 # An API record ends in ``{index}.{direction}``, a module record in ``{direction}.{index}`` (dump_format.md, 2.1).
 _DIRECTED = (
-    r"^(?:(?P<api>.*)\.(?P<api_index>[^.]+)\.(?P<api_way>forward|backward)"
+    r"(?s)^(?:(?P<api>.*)\.(?P<api_index>[^.]+)\.(?P<api_way>forward|backward)"
     r"|(?P<module>.*)\.(?P<module_way>forward|backward)\.(?P<module_index>[^.]+))$"
 )
 _LIST_INDEX = r"^(Module|Cell)\.\d+\."
@@ -44,6 +44,11 @@ def gradient_layout(name: pl.Expr) -> pl.Expr:
     return name.str.replace(_OLD_GRADIENT, ".parameters_grad.0")
 
 
+def whole_part(patterns: Sequence[str]) -> str:
+    """One regular expression for a whole part of a path, of several."""
+    return rf"^(?:{'|'.join(f'(?:{pattern})' for pattern in patterns)})$"
+
+
 def unwrapped(name: pl.Expr, wrappers: Sequence[str]) -> pl.Expr:
     """Module names without the parts that wrappers put into them, and without the index of a list of models.
 
@@ -57,7 +62,7 @@ def unwrapped(name: pl.Expr, wrappers: Sequence[str]) -> pl.Expr:
     bare = name.str.replace(_LIST_INDEX, "$1.")
     if not wrappers:
         return bare
-    whole = rf"^(?:{'|'.join(f'(?:{pattern})' for pattern in wrappers)})$"
+    whole = whole_part(wrappers)
     place, last = pl.int_range(pl.len()), pl.element().last() == "parameters_grad"
     tail = pl.when(last).then(2).otherwise(3)  # class, direction and number are no path
     kept = ~pl.element().str.contains(whole) | (place == 0) | (place >= pl.len() - tail)

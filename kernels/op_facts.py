@@ -6,10 +6,9 @@ from typing import Final
 
 import polars as pl
 from opassay.kernels.phrases import phrase
-from opassay.kernels.rules import percent
-from opassay.kernels.stat_metrics import float_text
+from opassay.kernels.rules import percent, short
 from opassay.schemas.communication_rows import TYPES
-from opassay.schemas.op_facts import CALL_FACTS, OP_FACTS, Kind, Seen
+from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, Seen
 from opassay.schemas.vocab import DumpMode, RowKind
 
 FAR: Final = 0.5
@@ -20,6 +19,9 @@ RATIO: Final = 0.6
 
 CLOSE: Final = 0.1
 """Gap up to which an input agrees: 10 % in every statistic; 0.9 of the elements within a thousandth (limits of the verdict rules)."""
+
+CLEAN: Final = 1e-3
+"""Gap up to which inputs are all but equal."""
 
 MUCH_MORE: Final = 10.0
 """An output this many times as far off as the inputs has an error of its own (rule norm-growth)."""
@@ -68,7 +70,7 @@ def row_facts(judged: pl.DataFrame, mode: DumpMode) -> pl.DataFrame:
 
 
 def facts_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Facts of the ops in one slice that differ or communicate.
+    """Facts of the ops in one slice that differ, communicate or are given other values.
 
     Parameters
     ----------
@@ -80,7 +82,8 @@ def facts_of(rows: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         Schema ``OP_FACTS``, in order; nothing ``follows`` yet.
     """
-    wanted = rows.filter((col("kind") > Kind.SAME) | _communicates())["op"].unique()
+    given = col("is_input") & col("differs")
+    wanted = rows.filter((col("kind") > Kind.SAME) | _communicates() | given)["op"].unique()
     rows = rows.filter(col("op").is_in(wanted.implode()))
     results, inputs = ~col("is_input"), col("is_input")
     first = results & (col("kind") == col("kind").max())
@@ -93,6 +96,7 @@ def facts_of(rows: pl.DataFrame) -> pl.DataFrame:
             inputs=_together(inputs),
             input_gap=col("gap").filter(inputs).max(),
             output_gap=col("gap").filter(results).max(),
+            far_in=(inputs & (col("gap") > FAR)).any(),
             inputless=col("no_inputs").any(),
             follows=pl.lit(False),
             row=col("row").filter(first).first(),
@@ -103,6 +107,18 @@ def facts_of(rows: pl.DataFrame) -> pl.DataFrame:
         )
         .select(col(name).cast(kind) for name, kind in OP_FACTS.items())
     )
+
+
+def forward_gaps(rows: pl.DataFrame) -> pl.DataFrame:
+    """``name`` and ``gap`` of the forward calls of a slice that are off at all.
+
+    Parameters
+    ----------
+    rows : polars.DataFrame
+        Of ``row_facts``.
+    """
+    off = rows.filter((col("gap") > 0) & col("name").str.contains(".forward", literal=True))
+    return off.group_by("op", maintain_order=True).agg(col("name").first(), col("gap").max()).drop("op")
 
 
 def call_facts(rows: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
@@ -133,11 +149,43 @@ def call_facts(rows: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
         .agg(
             gives=_together(sent),
             gets=_together(got, (col("kind") == Kind.NUMBERS) | (col("differs") & blind)),
+            given_gap=col("gap").filter(sent).max(),
+            got_gap=col("gap").filter(got).max(),
             row=col("row").filter(other).first(),
             figures=col("figures").filter(other).first(),
         )
         .select(col(name).cast(kind) for name, kind in CALL_FACTS.items())
     )
+
+
+def met_ops(judged: pl.DataFrame) -> pl.DataFrame:
+    """Ops of a slice's golden side: ``golden_op``, ``name``, and ``target_op``, null for those without a row of the target.
+
+    Parameters
+    ----------
+    judged : polars.DataFrame
+        As in ``row_facts``.
+    """
+    telling = judged.filter(col("golden_op").is_not_null() & ~col("redundant").fill_null(False))
+    return telling.group_by("golden_op").agg(name=col("golden_op_name").first(), target_op=col("target_op").min())
+
+
+def missing_ops(met: pl.DataFrame) -> pl.DataFrame:
+    """Ops that only the golden side has.
+
+    Parameters
+    ----------
+    met : polars.DataFrame
+        ``met_ops`` of all slices.
+
+    Returns
+    -------
+    polars.DataFrame
+        Schema ``MISSING``.
+    """
+    ops = met.group_by("golden_op").agg(col("name").first(), col("target_op").min()).sort("golden_op")
+    ops = ops.with_columns(op=col("target_op").forward_fill().fill_null(0)).filter(col("target_op").is_null())
+    return ops.select(col(name).cast(kind) for name, kind in MISSING.items())
 
 
 def candidates(facts: pl.DataFrame) -> pl.DataFrame:
@@ -153,15 +201,28 @@ def candidates(facts: pl.DataFrame) -> pl.DataFrame:
     polars.DataFrame
         Communications, ops with an error of their own, and the first op of each kind of difference.
     """
-    first = pl.int_range(pl.len()).over("kind", "inputless", _communicates()) == 0
-    return facts.filter(_communicates() | added() | (first & (col("kind") > Kind.SAME)))
+    first = pl.int_range(pl.len()).over("kind", "far_in", "inputless", _communicates()) == 0
+    return facts.filter(_communicates() | added() | first)
 
 
 def added() -> pl.Expr:
-    """Whether an op that differs has an error of its own: its inputs agree, or its output is much further off than they are."""
+    """Whether an op has an error of its own wherever it stands: its output differs, its inputs are all but equal.
+
+    Behind a fault that is known already, inputs that agree roughly prove nothing: some ops (the backward of a softmax, a sum of
+    gradients) make much of little, and statistics show little of much.
+    """
+    clean = (col("inputs") == Seen.AGREE) & (col("input_gap").fill_null(0.0) <= CLEAN)
+    return _wrong() & ~col("follows") & clean
+
+
+def added_first() -> pl.Expr:
+    """The same of an op before which nothing differs: inputs that agree are enough, or an output much further off than they are."""
     much = (col("output_gap") > MUCH_MORE * col("input_gap")).fill_null(False)
-    own = (col("inputs") == Seen.AGREE) | ((col("inputs") == Seen.DIFFER) & much)
-    return (col("kind") == Kind.NUMBERS) & ~col("inputless") & ~col("follows") & own
+    return _wrong() & ((col("inputs") == Seen.AGREE) | ((col("inputs") == Seen.DIFFER) & much))
+
+
+def _wrong() -> pl.Expr:
+    return (col("kind") == Kind.NUMBERS) & ~col("inputless")
 
 
 def _communicates() -> pl.Expr:
@@ -214,7 +275,9 @@ def _gap(mode: DumpMode) -> pl.Expr:
         return pl.lit(None, dtype=pl.Float64)
     if mode is DumpMode.TENSOR:
         return pl.when(col("within_rounding").fill_null(False)).then(0.0).otherwise(1.0 - col("ratio"))
-    return pl.when(col("agreement").is_not_null()).then(pl.max_horizontal("agreement", "scaled"))
+    other_shape = col("shape_differs").fill_null(False)
+    figures = pl.when(other_shape).then(float("inf")).otherwise(pl.max_horizontal("agreement", "scaled"))
+    return pl.when(other_shape | col("agreement").is_not_null()).then(figures)
 
 
 def _changed(mode: DumpMode) -> pl.Expr:
@@ -244,9 +307,13 @@ def _figures(mode: DumpMode) -> pl.Expr:
         return phrase(
             "{} of the elements within a thousandth, MaxAbsErr {}",
             percent(col("thousandth")),
-            float_text(col("error_max")),
+            short(col("error_max")),
         )
+
+    def shown(side: str, stat: str) -> pl.Expr:
+        return pl.coalesce(short(col(f"{side}_{stat}_number")), col(f"{side}_{stat}_text"))
+
     stats = [
-        phrase(f"{stat} {{}} against {{}}", col(f"target_{stat}_text"), col(f"golden_{stat}_text")) for stat in _STATS
+        phrase(f"{stat} {{}} against {{}}", *(shown(side, stat) for side in ("target", "golden"))) for stat in _STATS
     ]
     return pl.concat_str(stats, separator=", ", ignore_nulls=True)

@@ -112,6 +112,7 @@ ROW_RULES: Final[tuple[RowRule, ...]] = (
 _NAMES_OF: Final = {backend: {r.training: r.inference for r in NAMES if r.backend == backend} for backend in BACKENDS}
 _MOVED_TO: Final = {(r.backend, r.module): r.inference_module for r in ROW_RULES}
 _PART_OF: Final = {name: (rule.fused, place) for rule in FUSED for place, name in enumerate(rule.parts, start=1)}
+_MOST_DIGITS: Final = 18  # of the number of a layer: what 64 bits hold
 _ROOT_CLASSES: Final = frozenset(ROOTS["fsdp"])
 
 
@@ -161,7 +162,7 @@ def place_of(base: str, backend: str, *, training: bool) -> Place:
     path = [part for part in parts if part not in WRAPPERS]
     layer = -1
     for at in range(len(path) - 1):
-        if path[at] == "layers" and path[at + 1].isdecimal():
+        if path[at] == "layers" and path[at + 1].isdecimal() and len(path[at + 1]) <= _MOST_DIGITS:
             layer, path = int(path[at + 1]), path[at + 2 :]
             break
     if layer < 0:

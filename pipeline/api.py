@@ -106,7 +106,7 @@ class CompareReport:
                     collector.add(judged, judged)
                 facts.append(collector.finish(report.pair.rank, report.pair.label, None))
             labels = {report.pair.rank: report.pair.name for report in held if len(held) > 1 or report.pair.label}
-            found += told(first_difference(facts), labels, {})
+            found += told(first_difference(facts), facts, labels, {})
         return found
 
     def write_csv(self, folder: str | PathLike[str]) -> list[Path]:

@@ -32,8 +32,10 @@ OP_FACTS: Final[Mapping[str, pl.DataType]] = {
     "name": pl.String(),
     "kind": pl.UInt8(),  # Kind
     "inputs": pl.UInt8(),  # Seen, of inputs and parameters
-    "input_gap": pl.Float64(),  # how far the worst input is off: relative error of its norm, or share of elements beyond a thousandth
+    "input_gap": pl.Float64(),  # how far the worst input is off: relative error of its norm, or share of elements beyond a thousandth;
+    # of a backward the call of its forward counts too, whose values it uses
     "output_gap": pl.Float64(),  # the same of the worst output; null where it has no such figure
+    "far_in": pl.Boolean(),  # a tensor among the inputs is as far off as makes an output differ by itself
     "inputless": pl.Boolean(),  # a gradient of parameters or a debug save: it has no input side at all
     "follows": pl.Boolean(),  # an earlier op of this rank explains it (see ``kernels.consequences``)
     "row": pl.String(),  # name of the first output that is of this kind
@@ -48,8 +50,16 @@ CALL_FACTS: Final[Mapping[str, pl.DataType]] = {
     "item": pl.UInt32(),  # number within a batch_isend_irecv, else 0
     "gives": pl.UInt8(),  # Seen, of the tensors that this rank gives into the call
     "gets": pl.UInt8(),  # Seen, of those that it gets from it
+    "given_gap": pl.Float64(),  # how far the worst of them is off
+    "got_gap": pl.Float64(),
     "row": pl.String(),  # name of the first given tensor that differs, null where none does
     "figures": pl.String(),
+}
+
+
+MISSING: Final[Mapping[str, pl.DataType]] = {
+    "op": pl.UInt32(),  # of the target, behind which it is missing; 0 where it would be the first
+    "name": pl.String(),
 }
 
 
@@ -69,8 +79,10 @@ class RankFacts:
         The target's communications, schema ``schemas.communication_rows.CALLS``.
     exchanged : polars.DataFrame
         Schema ``CALL_FACTS``: what the calls give and get. A call that is not here shows nothing.
+    missing : polars.DataFrame
+        Schema ``MISSING``: ops that only the golden side has, in its order.
     places : polars.DataFrame
-        ``op`` and ``counted`` of the ops in ``ops`` and ``calls``: how many ops that compute stand before it on this rank.
+        ``op`` and ``counted`` of the ops in these tables: how many ops that compute stand before it on this rank.
     details : dict of int to dict
         Rows of the ops that may be an answer: ``input`` and ``output`` -> row name -> figures, and ``stack`` -> list of lines or None.
     """
@@ -80,5 +92,6 @@ class RankFacts:
     ops: pl.DataFrame
     calls: pl.DataFrame
     exchanged: pl.DataFrame
+    missing: pl.DataFrame
     places: pl.DataFrame
     details: dict[int, dict[str, Any]] = field(default_factory=dict)

@@ -122,6 +122,8 @@ def test_a_golden_row_that_serves_twice_adds_up(tmp_path: Path, capsys: pytest.C
         (["--wrapper", "("], "no regular expression"),
         (["--wrapper", ".*"], "empty part"),
         (["--wrapper", ""], "empty part"),
+        (["--wrapper", "a)|(b"], "'a)|(b' is no regular expression"),
+        (["--wrapper", "(?P<x>a)", "--wrapper", "(?P<x>b)"], "6 patterns together"),
         (["--shards", "yes"], "invalid choice"),
     ],
 )  # fmt: skip
@@ -202,6 +204,13 @@ def test_plan_of_several_ranks_goes_on_where_one_cannot_be_read(
     assert "! cannot be compared" in told
 
 
+def test_plan_of_a_cut_file_says_so_in_its_status_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = drifted(tmp_path)
+    target.write_bytes(target.read_bytes()[:-400])
+    assert main(["plan", "-tp", str(target), "-gp", str(golden)]) == 3
+    assert "the file is cut" in capsys.readouterr().out
+
+
 def test_plan_reads_no_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = {RELU.format(0): call([tensor(data_name="gone.pt")], [tensor(data_name="gone.pt")])}
     for side in ("target", "golden"):
@@ -209,3 +218,55 @@ def test_plan_reads_no_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (tmp_path / side / "dump_tensor_data").mkdir()
     assert main(["plan", "-tp", "target", "-gp", "golden"]) == 0
     assert "mode    tensor" in capsys.readouterr().out
+
+
+def sharded(folder: Path, ranks: int, golden: int) -> tuple[str, str]:
+    """A step with so many ranks on either side, all alike."""
+    record = {RELU.format(0): SHAPED[2, 4]}
+    for side, count in (("target", ranks), ("golden", golden)):
+        for rank in range(count):
+            write_dump(folder / side / f"rank{rank}", record)
+    return str(folder / "target"), str(folder / "golden")
+
+
+def test_shards_that_do_not_divide_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = sharded(tmp_path, 3, 2)
+    assert main(["compare", "-tp", target, "-gp", golden, "--shards", "auto"]) == 2
+    assert "must be a multiple of the second" in capsys.readouterr().err
+
+
+def test_shards_of_one_step_that_do_not_divide_cost_no_other_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step, ranks in ((0, 2), (1, 3)):
+        record = {RELU.format(0): SHAPED[2, 4]}
+        for side, count in (("target", ranks), ("golden", 2 if step else 1)):
+            for rank in range(count):
+                write_dump(tmp_path / side / f"step{step}" / f"rank{rank}", record)
+    assert main(["compare", "-tp", "target", "-gp", "golden", "--shards", "auto"]) == 3
+    assert "must be a multiple of the second" in capsys.readouterr().err
+    assert len(list(Path("output/step0").glob("*.csv"))) == 1
+
+
+def test_a_missing_shard_shows_in_the_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = sharded(tmp_path, 3, 1)
+    Path(target, "rank1").rename(Path(target, "rank7"))
+    assert main(["compare", "-tp", target, "-gp", golden, "--shards", "auto"]) == 0
+    assert "gaps in their numbers" in capsys.readouterr().err
+
+
+def test_rows_that_some_shards_lack_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = sharded(tmp_path, 2, 1)
+    more = {RELU.format(0): SHAPED[2, 4], RELU.format(1): SHAPED[2, 4]}
+    write_dump(Path(target, "rank1"), more)
+    write_dump(Path(golden, "rank0"), more)
+    assert main(["compare", "-tp", target, "-gp", golden, "--shards", "auto"]) == 0
+    assert "2 rows stand on some of the 2 joined ranks only" in capsys.readouterr().err
+
+
+def test_a_rank_that_meets_nothing_was_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = sharded(tmp_path, 2, 2)
+    write_dump(Path(golden, "rank1"), {"Torch.other.0.forward": SHAPED[2, 4]})
+    assert main(["compare", "-tp", target, "-gp", golden]) == 3
+    assert main(["compare", "-tp", target, "-gp", golden, "--fail-on", "warning"]) == 1
+    assert "nothing was compared" in capsys.readouterr().err

@@ -104,7 +104,7 @@ def _answers(
         first = first_difference(ranks)
         several = len(held) > 1 or bool(held[0].pair.label)
         labels = {outcome.pair.rank: outcome.pair.name for outcome in held if several}
-        shown += told(first, labels, _sources(held))
+        shown += told(first, ranks, labels, _sources(held))
         if options.diff_analyze and first.nodes:
             path = write_analysis(report_folder(held[0].pair, options), stamp, first, ranks)
             LOGGER.info("The analyze result is saved in: %s", path)
@@ -198,15 +198,16 @@ def _backend(arguments: argparse.Namespace) -> Literal["fsdp", "megatron"] | Non
 
 
 def exit_status(outcomes: Sequence[RankOutcome], plan: Plan, options: CompareOptions) -> int:
-    """Decision 11: 2 nothing compared, 1 ``--fail-on`` met, 3 a part could not be read, else 0."""
-    compared = [outcome for outcome in outcomes if outcome.tally is not None and outcome.tally.matched]
-    if not compared:
+    """Decision 11: 2 nothing compared, 1 ``--fail-on`` met, 3 a part could not be read or met nothing, else 0."""
+    tallies = [outcome.tally for outcome in outcomes if outcome.tally is not None]
+    if not any(tally.matched for tally in tallies):
         return 2
     if options.fail_on is not None:
         words = [result.word for result in Result if result >= Result[options.fail_on.upper()]]
-        if any(outcome.tally.results[word] for outcome in compared for word in words if outcome.tally):
+        if any(tally.results[word] for tally in tallies for word in words):
             return 1
-    return 3 if plan.lost or any(outcome.damaged for outcome in outcomes) else 0
+    idle = any(not tally.matched for tally in tallies)
+    return 3 if plan.lost or idle or any(outcome.damaged for outcome in outcomes) else 0
 
 
 def _announce(plan: Plan, options: CompareOptions, budget: Budget) -> None:
@@ -268,7 +269,9 @@ def _part(outcome: RankOutcome) -> console.Summary:
         return console.Summary(outcome.pair.name, problems=tuple(problems))
     where = outcome.pair.name if outcome.pair.label else None
     worst = [
-        console.WorstOp(one.row, one.result, one.told, rank=where, order=one.order, source=one.source, formal=one.formal)
+        console.WorstOp(
+            one.row, one.result, one.told, rank=where, order=one.order, source=one.source, formal=one.formal
+        )
         for one in tally.worst
     ]
     return console.Summary(

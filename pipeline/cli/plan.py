@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from opassay.pipeline.cli.compare import what_meets_what
 from opassay.pipeline.match.options import matching_of
@@ -15,6 +16,9 @@ from opassay.pipeline.watch.logs import one_line
 from opassay.schemas.errors import OpassayError
 from opassay.schemas.options import CompareOptions, Matching
 
+if TYPE_CHECKING:
+    from opassay.pipeline.run.inputs import Inputs
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan: steps, ranks, modes, and how the ops of each pair would meet.
@@ -22,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; 2 if no pair could be read, 3 if some could not.
+        0; 2 if no pair could be read, 3 if some could not, or a part of one.
 
     Raises
     ------
@@ -30,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         If there is nothing to plan.
     """
     os.environ.setdefault("POLARS_MAX_THREADS", "4")
+    from opassay.pipeline.run.inputs import read_inputs
+
     logs.setup("quiet")
     options = CompareOptions(**what_meets_what(arguments))
     matching = matching_of(options)
@@ -38,18 +44,20 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{len(plan.pairs)} pair{'s' if len(plan.pairs) != 1 else ''} of dumps: {_counted(plan)}")
     for line in (*plan.notes, *plan.lost):
         print(f"  ! {one_line(line)}")
-    lost = 0
+    lost, damaged = 0, False
     for pair in plan.pairs:
         print(f"\n{pair.name}\n  target  {pair.target}{_shards(pair)}\n  golden  {pair.golden}")
         try:
-            for line in _told(pair, matching):
+            read = read_inputs(pair, side_by_side=True)
+            damaged |= read.damaged
+            for line in _told(read, matching):
                 print(f"  {line}")
         except OpassayError as error:
             lost += 1
             print(f"  ! cannot be compared: {one_line(str(error))}")
     if lost == len(plan.pairs):
         return 2
-    return 3 if lost or plan.lost else 0
+    return 3 if lost or damaged or plan.lost else 0
 
 
 def _counted(plan: Plan) -> str:
@@ -69,11 +77,9 @@ def _shards(pair: RankPair) -> str:
     return f" and {len(pair.shards)} shard{'s' * (len(pair.shards) > 1)} beside it" if pair.shards else ""
 
 
-def _told(pair: RankPair, matching: Matching) -> Iterator[str]:
+def _told(read: Inputs, matching: Matching) -> Iterator[str]:
     from opassay.pipeline.match.preview import WAYS, preview
-    from opassay.pipeline.run.inputs import read_inputs
 
-    read = read_inputs(pair, side_by_side=True)
     found = preview(read.target, read.golden, matching)
     yield f"mode    {read.mode.value}"
     yield f"ops     {found.target_ops:,} target, {found.golden_ops:,} golden"

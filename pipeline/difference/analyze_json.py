@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opassay.kernels.first_difference import FirstDifference, Node
+from opassay.kernels.first_difference import FirstDifference, Node, Origin
 from opassay.pipeline.difference.search import reason_of
 from opassay.pipeline.report.files import WholeFile, result_path
 from opassay.schemas.op_facts import RankFacts
@@ -42,7 +42,7 @@ def write_analysis(
     OutputError
         If it cannot be written.
     """
-    details = {facts.rank: facts.details for facts in ranks}
+    details = {(facts.rank, facts.label): facts.details for facts in ranks}
     document: dict[str, Any] = {}
     for node in first.nodes:
         document.setdefault(f"rank_{node.rank}", []).append(_entry(node, details))
@@ -53,9 +53,11 @@ def write_analysis(
     return file.path
 
 
-def _entry(node: Node, details: dict[int, dict[int, dict[str, Any]]]) -> dict[str, Any]:
+def _entry(node: Node, details: dict[tuple[int, str], dict[int, dict[str, Any]]]) -> dict[str, Any]:
     """Documented keys first: op_name, data_info, stack_info."""
-    rows = details[node.rank].get(node.op, {"input": {}, "output": {}, "stack": None})
+    rows: dict[str, Any] = {"input": {}, "output": {}, "stack": None}
+    if node.origin is not Origin.MISSING:
+        rows = details[node.rank, node.label].get(node.op, rows)
     first, _, rest = node.name.partition(".")
     return {
         "op_name": node.name,

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import polars as pl
 from opassay.kernels.communication import communication_calls, communication_tensors
-from opassay.kernels.consequences import Consequences
-from opassay.kernels.op_facts import call_facts, candidates, facts_of, row_facts
+from opassay.kernels.consequences import Consequences, forward_of
+from opassay.kernels.op_facts import call_facts, candidates, facts_of, forward_gaps, met_ops, missing_ops, row_facts
 from opassay.pipeline.difference.parents import read_parents
 from opassay.schemas import headers
 from opassay.schemas.dump_rows import DumpTable
-from opassay.schemas.op_facts import CALL_FACTS, OP_FACTS, Kind, RankFacts, Seen
+from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, RankFacts, Seen
 from opassay.schemas.vocab import DumpMode, Section
 
 _DETAILED: Final = 64  # ops a rank of which -da keeps the rows: an answer is among the first of its rank
@@ -43,6 +43,8 @@ class FactsCollector:
         self._tensors = communication_tensors(table, self._calls).select("op", "item", "side", "row")
         self._ops = pl.DataFrame(schema=dict(OP_FACTS))
         self._exchanged = [pl.DataFrame(schema=dict(CALL_FACTS))]
+        self._met: list[pl.DataFrame] = []
+        self._forwards: list[pl.DataFrame] = []
         self._consequences: Consequences | None = None
         self._details: dict[int, dict[str, Any]] = {}
 
@@ -60,6 +62,8 @@ class FactsCollector:
             Facts of the slice, schema ``OP_FACTS``.
         """
         rows = row_facts(judged, self._mode)
+        self._met.append(met_ops(judged))
+        self._forwards.append(forward_gaps(rows))
         facts, exchanged = self._with_consequences(facts_of(rows)), call_facts(rows, self._tensors)
         self._ops = candidates(pl.concat([self._ops, facts]))
         self._exchanged.append(exchanged)
@@ -83,17 +87,19 @@ class FactsCollector:
         names = self._table.ops["name"]
         called = self._calls["op"].unique()
         counts = (~names.is_in(names.gather(called).implode())) & ~names.str.contains_any(list(_IDLE))
-        before = counts.cast(pl.UInt32).cum_sum() - counts.cast(pl.UInt32)
-        wanted = pl.concat([self._ops["op"], called]).unique().sort()
+        before = pl.concat([pl.Series([0], dtype=pl.UInt32), counts.cast(pl.UInt32).cum_sum()])  # one more: the end
+        missing = missing_ops(pl.concat(self._met)) if self._met else pl.DataFrame(schema=dict(MISSING))
+        wanted = pl.concat([self._ops["op"], called, missing["op"]]).unique().sort()
         places = pl.DataFrame({"op": wanted, "counted": before.gather(wanted)})
         if stacks is not None and self._details:
             known = list(self._details)
             for op, text in zip(known, stacks(names.gather(known).to_list()), strict=True):
                 self._details[op]["stack"] = stack_lines(text)
-        return RankFacts(rank, label, self._ops, self._calls, pl.concat(self._exchanged), places, self._details)
+        exchanged = pl.concat(self._exchanged)
+        return RankFacts(rank, label, self._ops, self._calls, exchanged, missing, places, self._details)
 
     def _with_consequences(self, facts: pl.DataFrame) -> pl.DataFrame:
-        """Facts that know which ops an earlier one explains."""
+        """Facts that know which ops an earlier one explains, and how far off the forward of a backward is."""
         wrong = facts.filter(pl.col("kind") == Kind.NUMBERS)["name"].to_list()
         if not wrong:
             return facts
@@ -104,7 +110,13 @@ class FactsCollector:
             if self._consequences.follows(name):
                 following.append(name)
             self._consequences.tell(name)
-        return facts.with_columns(follows=pl.col("name").is_in(following))
+        forwards = pl.DataFrame({"name": wrong, "forward": [forward_of(name) for name in wrong]})
+        gaps = pl.concat(self._forwards).rename({"name": "forward", "gap": "forward_gap"})
+        forwards = forwards.join(gaps, on="forward").unique("name", keep="first", maintain_order=True)
+        facts = facts.join(forwards, on="name", how="left", maintain_order="left")
+        return facts.with_columns(
+            follows=pl.col("name").is_in(following), input_gap=pl.max_horizontal("input_gap", "forward_gap")
+        ).select(list(OP_FACTS))
 
     def _keep_rows(self, judged: pl.DataFrame, cells: pl.DataFrame, wanted: pl.Series) -> None:
         """Input and output rows of these ops."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from opassay.kernels.call_events import join_calls
 from opassay.kernels.first_difference import FirstDifference, Node, Origin, Stage, find_first
+from opassay.kernels.op_facts import CLEAN
 from opassay.pipeline.report.console import FirstOp
 from opassay.schemas.op_facts import RankFacts
 
@@ -22,6 +24,7 @@ WHY = {
     Origin.INPUTLESS: "no op with inputs differs before it",
     Origin.DTYPE: "the numbers agree, the dtype does not",
     Origin.ALONE: "the golden side does not have it",
+    Origin.MISSING: "the golden side has it, the target does not",
 }
 """Reason of a node by its origin."""
 
@@ -38,14 +41,28 @@ def first_difference(ranks: Sequence[RankFacts]) -> FirstDifference:
     Parameters
     ----------
     ranks : sequence of RankFacts
-        In any order; numbers are unique.
+        In any order. Ranks of one number are processes that know no rank (``proc4242``): no communication joins them, and each
+        has its own answer.
     """
-    ranks = sorted(ranks, key=lambda facts: facts.rank)
-    return find_first(ranks, join_calls({facts.rank: facts.calls for facts in ranks}))
+    held = Counter(facts.rank for facts in ranks)
+    joined = [facts for facts in ranks if held[facts.rank] == 1 or not facts.label.startswith("proc")]
+    alone = [[facts] for facts in ranks if not any(facts is one for one in joined)]
+    first, rest = [], []
+    for group in sorted(filter(None, [joined, *alone]), key=lambda group: (len(group[0].label), group[0].label)):
+        events = join_calls({facts.rank: facts.calls for facts in group})
+        found = find_first(sorted(group, key=lambda facts: facts.rank), events)
+        labels = {facts.rank: facts.label for facts in group}
+        first += [replace(node, label=labels[node.rank]) for node in found.nodes]
+        rest += [replace(node, label=labels[node.rank]) for node in found.independent]
+    return FirstDifference(tuple(first), tuple(rest))
 
 
 def told(
-    first: FirstDifference, labels: Mapping[int, str], sources: Mapping[tuple[int, str], str], most: int = MOST
+    first: FirstDifference,
+    ranks: Sequence[RankFacts],
+    labels: Mapping[int, str],
+    sources: Mapping[tuple[int, str], str],
+    most: int = MOST,
 ) -> list[FirstOp]:
     """The answer as the closing panel shows it: the first op, then the next independent ones, ranks that share an op together.
 
@@ -53,6 +70,8 @@ def told(
     ----------
     first : FirstDifference
         The answer.
+    ranks : sequence of RankFacts
+        What it rests on.
     labels : mapping of int to str
         What ranks are called; empty where there is one device only.
     sources : mapping of (int, str) to str
@@ -60,10 +79,13 @@ def told(
     most : int
         Ops to show.
     """
+    talking = {facts.rank for facts in ranks if facts.calls.height}
     shown: dict[tuple[str, Origin], FirstOp] = {}
     for node in (*first.nodes, *first.independent):
         key = node.name, node.origin
         label = labels.get(node.rank)
+        if label and node.label.startswith("proc"):
+            label = "/".join([*label.split("/")[:-1], node.label])
         if key in shown:
             known = shown[key]
             if label and known.rank and label not in known.rank.split(", "):
@@ -72,7 +94,7 @@ def told(
             shown[key] = FirstOp(
                 node.row,
                 reason_of(node),
-                WHERE[node.stage],
+                WHERE[node.stage] if node.rank in talking else "",
                 label,
                 sources.get((node.rank, node.name), ""),
                 node in first.nodes,
@@ -84,7 +106,7 @@ def reason_of(node: Node) -> str:
     """Why a node is an answer: its origin, and what its row's messages or figures say."""
     texts = [text.partition(": ")[2] for text in json.loads(node.message) if not text.startswith("note: ")]
     why = WHY[node.origin]
-    if node.origin is Origin.ADDED and node.input_gap:
+    if node.origin is Origin.ADDED and (node.input_gap or 0.0) > CLEAN:
         why = "its output differs far more than its inputs"
     told = texts[0] if texts else node.figures
     return f"{why}: {told}" if told else why

@@ -13,7 +13,7 @@ from opassay.kernels import joined_statistics
 from opassay.kernels import train_infer as rules
 from opassay.kernels.scopes import elements_of
 from opassay.schemas.dump_rows import OPS, ROWS, STATISTICS, DumpTable, Join
-from opassay.schemas.vocab import RowKind, Section
+from opassay.schemas.vocab import RowKind, Section, StatKind
 
 KEY: Final = ["unit", "slot_code", "nth"]
 """By what rows of the two sides meet: module and call, slot, and the count of equal ones before."""
@@ -47,6 +47,11 @@ def derived(table: DumpTable, rows: pl.DataFrame, ops: pl.DataFrame, notes: list
     parts = rows.filter(pl.col("part") > 0).sort(*KEY, "part")
     parts = parts.with_columns(
         lead=pl.col("row").first().over(KEY), lead_op=pl.col("op").sort_by("part").first().over("unit")
+    )
+    sizes = {rule.fused: len(rule.parts) for rule in rules.FUSED}
+    fused = ops.select("op", wanted=pl.col("fused").str.extract(r"([^.]+)$").replace_strict(sizes, default=None))
+    parts = parts.join(fused, on="op", how="left", maintain_order="left").with_columns(
+        complete=pl.len().over(KEY) == pl.col("wanted")
     )
     _note_missing(ops, notes)
     kept = rows.join(parts.select("row", "lead", "lead_op"), on="row", how="left", maintain_order="left")
@@ -82,7 +87,7 @@ def _note_missing(ops: pl.DataFrame, notes: list[str]) -> None:
     for (fused, absent), bases in lacking.items():
         notes.append(
             f"{absent} is not in the dump beside {bases[0]}{f' and {len(bases) - 1:,} more' if len(bases) > 1 else ''}: what is there "
-            f"was joined and compared with {fused}"
+            f"is joined and its inputs compared with {fused}'s; its parameters and outputs are not the whole"
         )
 
 
@@ -98,23 +103,33 @@ def _with_joined_rows(derived: DumpTable, table: DumpTable, parts: pl.DataFrame,
         elements=elements.gather(rows["shape"]),
         whole=rows["section"] < Section.PARAMETERS,
         tensor=rows["kind"] == RowKind.TENSOR,
+        complete=parts["complete"],
     )
     texts = {"dtype": ";", "shape": ";", "name": ";  "}
     joined = facts.group_by("lead", maintain_order=True).agg(
         *(pl.col(name).filter(pl.col(name) != "").str.join(between).alias(name) for name, between in texts.items()),
         files=pl.col("data_name"),
         data_name=pl.when(pl.col("data_name").null_count() == 0).then(pl.col("data_name").str.join(";")),
-        md5=pl.when(pl.col("whole").first() | (pl.len() == 1)).then(pl.col("md5").first()),
+        md5=pl.when(pl.col("whole").first()).then(pl.col("md5").first()),
         section=pl.col("section").first(),
         merges=~pl.col("whole").first() & pl.col("tensor").any(),
+        lacks=~pl.col("whole").first() & ~pl.col("complete").first(),
     )
     merged = joined_statistics.merged(facts.join(joined.select("lead", "merges"), on="lead").filter("merges"), "lead")
+    lacks = pl.col("lacks")  # statistics of some parts are none of the whole
+    merged = merged.join(joined.select("lead", "lacks"), on="lead", how="left", maintain_order="left").with_columns(
+        *(pl.when(~lacks).then(stat).alias(stat) for stat in STATISTICS),
+        *(
+            pl.when(~lacks).then(f"{stat}_kind").otherwise(int(StatKind.NONE)).alias(f"{stat}_kind")
+            for stat in STATISTICS
+        ),
+    )
     joined = joined.join(places, on="lead", how="left", maintain_order="left")
     dtypes, dtype_codes = _extended(table.dtypes, joined["dtype"])
     shapes, shape_codes = _extended(table.shapes, joined["shape"])
     new = joined.select("place", "lead", "name", "data_name", "md5", dtype=dtype_codes, shape=shape_codes)
     new = new.join(
-        merged.drop("elements").with_columns(has=True), on="lead", how="left", maintain_order="left"
+        merged.drop("elements", "lacks").with_columns(has=True), on="lead", how="left", maintain_order="left"
     ).with_columns(touched=True)
     after = derived.rows.with_row_index("place").join(new, on="place", how="left", maintain_order="left", suffix="_new")
     changes = [(name, pl.col("touched")) for name in ("name", "data_name", "md5", "dtype", "shape")] + [
@@ -124,8 +139,10 @@ def _with_joined_rows(derived: DumpTable, table: DumpTable, parts: pl.DataFrame,
         pl.when(when).then(pl.col(f"{name}_new")).otherwise(pl.col(name)).alias(name) for name, when in changes
     )
     joins = {
-        place: _join_of(files, section)
-        for place, files, section in joined.select("place", "files", "section").sort("place").iter_rows()
+        place: _join_of(files, section, lacks=lacks)
+        for place, files, section, lacks in joined.select("place", "files", "section", "lacks")
+        .sort("place")
+        .iter_rows()
     }
     return replace(
         derived,
@@ -136,7 +153,7 @@ def _with_joined_rows(derived: DumpTable, table: DumpTable, parts: pl.DataFrame,
     )
 
 
-def _join_of(files: Sequence[str | None], section: int) -> Join:
+def _join_of(files: Sequence[str | None], section: int, *, lacks: bool) -> Join:
     """How the tensor of a joined row is made; no parts where a file is not recorded (the row then has no data_name)."""
     parts = tuple(("", file) for file in files if file)
     axis = axis_of(section)
@@ -144,6 +161,8 @@ def _join_of(files: Sequence[str | None], section: int) -> Join:
         told = (
             f"input of the first of {len(files)} parts"
             if axis is None
+            else f"{len(files)} part{'s' * (len(files) > 1)}, which {'are' if len(files) > 1 else 'is'} not the whole"
+            if lacks
             else f"statistics of {len(files)} parts put together"
         )
         return Join((), told="" if parts else told)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from opassay.pipeline.watch.logs import clip
 from opassay.schemas.errors import UsageError
 from opassay.schemas.options import WRAPPERS, CompareOptions, Matching
 
@@ -31,10 +34,9 @@ def matching_of(options: CompareOptions) -> Matching:
         from opassay.pipeline.read.mapping_file import read_cell_mapping
 
         cell = read_cell_mapping(options.cell_mapping).entries
-    for pattern in options.more_wrappers:
-        _check_pattern(pattern)
-    known = tuple(WRAPPERS) if options.wrappers else ()
-    return Matching(options.fuzzy, data, cell, known + options.more_wrappers, options.backend)
+    wrappers = (tuple(WRAPPERS) if options.wrappers else ()) + options.more_wrappers
+    _check_patterns(wrappers, options.more_wrappers)
+    return Matching(options.fuzzy, data, cell, wrappers, options.backend)
 
 
 def _refuse_contradictions(options: CompareOptions) -> None:
@@ -55,14 +57,26 @@ def _refuse_contradictions(options: CompareOptions) -> None:
             raise UsageError(f"--consistent_check has names of its own for every module; leave {flag} out")
 
 
-def _check_pattern(pattern: str) -> None:
+def _check_patterns(wrappers: Sequence[str], given: Sequence[str]) -> None:
+    """Each pattern by itself, lest half of one leans on what is put around it (``a)|(b``), then all of them together."""
+    if not given:
+        return
+    from opassay.kernels.match_keys import whole_part
+
+    for pattern in given:
+        _compiled(f"--wrapper {pattern!r}", pattern)
+        if _compiled(f"--wrapper {pattern!r}", whole_part([pattern])):
+            raise UsageError(f"--wrapper {pattern!r} matches an empty part; name a whole part of a module path")
+    _compiled(f"--wrapper, {len(wrappers):,} patterns together,", whole_part(wrappers))
+
+
+def _compiled(what: str, pattern: str) -> bool:
+    """Whether a regular expression matches the empty text."""
     import polars as pl
     from polars.exceptions import PolarsError
 
     try:
-        empty = pl.select(pl.lit("").str.contains(f"^(?:{pattern})$")).item()
+        return bool(pl.select(pl.lit("").str.contains(pattern)).item())
     except PolarsError as error:
         reason = " ".join(str(error).partition("This error occurred")[0].split())
-        raise UsageError(f"--wrapper {pattern!r} is no regular expression: {reason}") from None
-    if empty:
-        raise UsageError(f"--wrapper {pattern!r} matches an empty part; name a whole part of a module path")
+        raise UsageError(f"{what} is no regular expression: {clip(reason, 300)}") from None

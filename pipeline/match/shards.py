@@ -172,17 +172,23 @@ class _Joiner:
         ranks = self._with_ways(self._ranks(keys))
         found = join_statistics(ranks)
         base = ranks.drop(*STATISTICS, *_KINDS).join(found, on="key", how="left", maintain_order="left")
-        rows = base.filter(pl.col("rank") == pl.col("shown")).sort("key")
+        known = base.select((pl.col("md5") == pl.col("golden_md5")).any().over("key").fill_null(False)).to_series()
+        rows = base.with_columns(as_golden=known).filter(pl.col("rank") == pl.col("shown")).sort("key")
         finding = pl.col("finding")
+        # a part's checksum says nothing of the whole; nor do checksums that differ among the ranks, which partial sums have,
+        # unless one is golden's, so that the others are bad copies
+        parted = pl.col("joinable") & (pl.col("way") == Way.KEEP)
+        mixed = (finding == Finding.UNEQUAL) & (pl.col("way") == Way.CHECKSUM) & ~pl.col("as_golden")
         merged = finding.is_in([int(one) for one in _MERGED])
         shaped = finding.is_in([int(one) for one in _MERGED if one is not Finding.SUMMED])
         rows = rows.with_columns(
             op=keys["op"],
             section=keys["section"],
             value=pl.when(merged).then(0).otherwise("value"),
+            md5=pl.when(~(parted | mixed)).then("md5"),
             shape=pl.when(shaped).then("whole_shape").otherwise("shape"),
             dtype=pl.when("joinable").then("whole_dtype").otherwise("dtype"),
-            told=pl.when(pl.col("is_tensor")).then(self._told()),
+            told=pl.when(pl.col("is_tensor")).then(self._told()).otherwise(self._told_of_values()),
         )
         frame = rows.select(pl.col(name).cast(kind) for name, kind in ROWS.items())
         return frame, rows["told"].to_list(), self._parts(ranks, rows)
@@ -203,6 +209,10 @@ class _Joiner:
         return every.with_columns(
             is_tensor=tensor,
             joinable=(tensor.sum().over("key") == self.count),
+            holders=pl.len().over("key"),
+            differ=pl.any_horizontal(pl.col(name) != pl.col(name).first() for name in ("kind", "value"))
+            .any()
+            .over("key"),
             elements=elements.gather(every["shape"]),
         )
 
@@ -276,11 +286,13 @@ class _Joiner:
 
     def _told(self) -> pl.Expr:
         """How a row was joined, in words."""
-        finding, name = pl.col("finding"), pl.col("shown").replace_strict(
-            list(range(self.count)), self.names, return_dtype=pl.String
-        )  # fmt: skip
+        finding, name = pl.col("finding"), self._name()
         unequal = phrase(f"not equal on {self.count} ranks: {{}}, the furthest from golden, is shown", name)
-        checksums = phrase(f"checksums differ on {self.count} ranks: that of {{}} is shown", name)
+        checksums = (
+            pl.when("as_golden")
+            .then(phrase(f"checksums differ on {self.count} ranks: that of {{}} is shown", name))
+            .otherwise(pl.lit(f"checksums differ on {self.count} ranks, and none is golden's: copies or partial sums"))
+        )
         return (
             pl.when(finding == Finding.EQUAL)
             .then(pl.lit(f"equal on {self.count} ranks"))
@@ -296,6 +308,20 @@ class _Joiner:
             .then(phrase("{}, or should: their statistics differ", pl.col("text")))
             .otherwise("text")
         )
+
+    def _told_of_values(self) -> pl.Expr:
+        """What is hidden of scalars and the like: that other ranks have another value, or none."""
+        name = self._name()
+        return (
+            pl.when(pl.col("holders") < self.count)
+            .then(phrase(f"on {{}} of {self.count} ranks only: that of {{}} is shown", pl.col("holders"), name))
+            .when("differ")
+            .then(phrase(f"not equal on {self.count} ranks: that of {{}} is shown", name))
+        )
+
+    def _name(self) -> pl.Expr:
+        """The name of the rank whose row is shown."""
+        return pl.col("shown").replace_strict(list(range(self.count)), self.names, return_dtype=pl.String)
 
     def _parts(self, ranks: pl.DataFrame, rows: pl.DataFrame) -> dict[int, Parts]:
         """The files of every row that has any: those of all ranks, or of the shown one where some have none."""

@@ -135,13 +135,14 @@ def _left_out(ops: pl.DataFrame) -> list[str]:
 def _units(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
     """Add ``unit``, a number that modules share across the sides where they meet, and ``moved_unit``.
 
-    Parts of a fused projection become one unit only where the other side holds the fused one and not the part itself. A key that
-    occurs twice on a side (two stacks of layers) counts on.
+    Parts of a fused projection become one unit only where the other side holds the fused one and not the part itself, and their own
+    side does not hold both. A key that occurs twice on a side (two stacks of layers) counts on.
     """
     keyed = []
     for ours, theirs in ((sides[0], sides[1]), (sides[1], sides[0])):
-        others = theirs["key"].drop_nulls().unique().implode()
+        own, others = (side["key"].drop_nulls().unique().implode() for side in (ours, theirs))
         parted = pl.col("fused_key").is_in(others).fill_null(False) & ~pl.col("key").is_in(others).fill_null(False)
+        parted &= ~pl.col("fused_key").is_in(own).fill_null(False)
         frame = ours.with_columns(
             key=pl.when(parted).then("fused_key").otherwise("key"), part=pl.when(parted).then("part").otherwise(0)
         )

@@ -82,6 +82,10 @@ def read_inputs(pair: RankPair, *, side_by_side: bool, on_statistics: bool = Fal
         from opassay.pipeline.match.shards import join_ranks
 
         target = join_ranks([target, *shards], golden)
+        if lacking := sum("ranks only" in join.told for join in target.joins.values()):
+            problems.append(
+                f"{lacking:,} rows stand on some of the {len(shards) + 1} joined ranks only; their notes say on which"
+            )
     mode, notes, lost = choose_mode(target, golden)
     if on_statistics and mode is DumpMode.TENSOR and has_statistics(target) and has_statistics(golden):
         mode = DumpMode.STATISTICS

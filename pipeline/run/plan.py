@@ -96,7 +96,7 @@ def make_plan(target: Tree, golden: Tree, *, shards: bool = False) -> Plan:
     for ours, theirs in _step_pairs(target, golden, notes):
         step = ours.number if several else None
         met = (
-            _shard_groups(ours, theirs, notes)
+            _shard_groups(ours, theirs, notes, lost)
             if shards and len(ours.ranks) > len(theirs.ranks)
             else [((mine,), other) for mine, other in _rank_pairs(ours, theirs, target, golden, notes)]
         )
@@ -162,14 +162,19 @@ def _rank_pairs(ours: Step, theirs: Step, target: Tree, golden: Tree, notes: lis
     return pairs
 
 
-def _shard_groups(ours: Step, theirs: Step, notes: list[str]) -> list[tuple[tuple[Rank, ...], Rank]]:
+def _shard_groups(ours: Step, theirs: Step, notes: list[str], lost: list[str]) -> list[tuple[tuple[Rank, ...], Rank]]:
     """Consecutive target ranks as the shards of one golden rank: tensor-parallel ranks are the innermost of a launcher's order."""
     size, rest = divmod(len(ours.ranks), len(theirs.ranks))
     if rest:
-        raise UsageError(
+        lost.append(
             f"--shards auto: {ours.path} has {len(ours.ranks)} ranks and {theirs.path} {len(theirs.ranks)}; "
             "the first must be a multiple of the second"
         )
+        return []
+    for side, step in (("target", ours), ("golden", theirs)):
+        numbers = [rank.number for rank in step.ranks if rank.number is not None]
+        if numbers and numbers != list(range(len(numbers))):
+            notes.append(f"{side} ranks of {step.path} have gaps in their numbers: check that none is missing")
     groups = [(ours.ranks[at * size : (at + 1) * size], rank) for at, rank in enumerate(theirs.ranks)]
     for group, rank in groups:
         notes.append(

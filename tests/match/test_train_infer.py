@@ -459,14 +459,50 @@ def test_parts_are_joined_in_their_own_order_not_the_calls(tmp_path: Path) -> No
     assert [mine for mine, _ in met(found)][2] == joined_names("output.0")
 
 
-def test_a_missing_part_is_named(tmp_path: Path) -> None:
+def test_a_missing_part_is_named_and_the_others_do_not_pass_for_the_whole(tmp_path: Path) -> None:
     found = pair_train_infer(projections(tmp_path / "t", STATS, "kv"), fused(tmp_path / "g"), "fsdp")
-    row, output = facts(found.target, joined_names("output.0", "kv"))
-    assert (output["max"], len(found.target.joins[row].parts)) == (7.0, 2)
+    for slot in ("parameters.weight", "output.0"):
+        row, facts_of = facts(found.target, joined_names(slot, "kv"))
+        assert len(found.target.joins[row].parts) == 2
+        assert {facts_of[f"{stat}_kind"] for stat in ("max", "min", "mean", "norm")} == {StatKind.NONE}
+        assert facts_of["max"] is None
+    assert facts(found.target, joined_names("input.0", "kv"))[1]["max"] == 9.0, "each part is given the whole input"
     assert found.notes == [
-        "q_proj is not in the dump beside Module.model.layers.0.self_attn.k_proj.Linear: what is there was joined and compared "
-        "with qkv_proj"
+        "q_proj is not in the dump beside Module.model.layers.0.self_attn.k_proj.Linear: what is there is joined and its inputs "
+        "compared with qkv_proj's; its parameters and outputs are not the whole"
     ]
+
+
+def test_statistics_of_some_parts_are_not_compared(tmp_path: Path) -> None:
+    """Without q, k and v may have the very statistics of the fused projection."""
+    layer = [module for module in inference(5, "Qwen3", layers=1) if "qkv_proj" in module.path]
+    parts = [module for module in fsdp(5, "Qwen3", layers=1) if module.path.endswith(("k_proj", "v_proj"))]
+    sides = [write_dump(tmp_path / at, records(one), level="L0") for at, one in (("t", parts), ("g", layer))]
+    report = opassay.compare(*sides, backend="fsdp").rows
+    results = dict(
+        report.filter(pl.col("target_name").str.contains("k_proj")).select("golden_name", "result").iter_rows()
+    )
+    qkv = "Module.model.layers.0.self_attn.qkv_proj.QKVParallelLinear.forward.0"
+    assert results == {f"{qkv}.input.0": "pass", f"{qkv}.parameters.weight": "warning", f"{qkv}.output.0": "warning"}
+
+
+def test_a_side_that_holds_the_parts_and_the_fused_module(tmp_path: Path) -> None:
+    """The fused modules meet; the parts beside one are no second partner of the other."""
+    both = [module for module in fsdp(5, "Qwen3", layers=1) if module.path.endswith(("q_proj", "k_proj", "v_proj"))]
+    layer = [module for module in inference(5, "Qwen3", layers=1) if "qkv_proj" in module.path]
+    target = table(tmp_path / "t", records([*both, *layer]))
+    found = pair_train_infer(target, table(tmp_path / "g", records(layer)), "fsdp")
+    assert {mine for mine, _ in pairs_of(found)} == {other for _, other in pairs_of(found)}
+    assert len(pairs_of(found)) == 4
+    assert not found.target.joins
+    met(found)
+
+
+@pytest.mark.parametrize("digits", [19, 5000])
+def test_a_layer_number_beyond_all_bounds_is_a_name(tmp_path: Path, digits: int) -> None:
+    op = f"Module.layers.{'9' * digits}.fc.Linear.forward.0"
+    sides = [table(tmp_path / at, {op: call([tensor()], [tensor()])}) for at in ("t", "g")]
+    assert len(pairs_of(pair_train_infer(*sides, "fsdp"))) == 2
 
 
 def test_a_statistic_that_one_part_lacks_is_none(tmp_path: Path) -> None:

@@ -211,6 +211,25 @@ def test_bare_cell_mapping_reads_cells_as_modules_and_leaves_debug_saves_alone()
         assert all(None not in pair for pair in met(target, golden, Matching(cell_mapping={}))[0])
 
 
+@pytest.mark.parametrize("first", ["Cell", "Module"])
+def test_a_golden_side_with_a_cell_and_a_module_of_one_name_moves_no_other_op(first: str) -> None:
+    """Both are one name where Cell is read as Module: the one that is called so itself is taken, and each target op stays one."""
+    target = ops(f"{first}.fc.L.forward.0", "Module.next.L.forward.0", "Torch.relu.0.forward")
+    golden = ops("Cell.fc.L.forward.0", "Module.fc.L.forward.0", "Module.next.L.forward.0", "Torch.relu.0.forward")
+    shown, found = met(target, golden, Matching(cell_mapping={}))
+    assert partners(shown) == {name: name for name, _ in target}
+    assert found.rows["target_row"].drop_nulls().to_list() == [0, 1, 2]
+
+
+def test_of_a_cell_and_a_module_that_are_both_mapped_to_the_first_is_taken() -> None:
+    golden = ops("Cell.b.L.forward.0", "Module.b.L.forward.0", "Torch.relu.0.forward")
+    shown, _ = met(ops("Module.a.L.forward.0", "Torch.relu.0.forward"), golden, Matching(cell_mapping={"a": "b"}))
+    assert partners(shown) == {
+        "Module.a.L.forward.0": "Cell.b.L.forward.0",
+        "Torch.relu.0.forward": "Torch.relu.0.forward",
+    }
+
+
 def test_cell_mapping_and_fuzzy_together() -> None:
     matching = Matching(fuzzy=True, cell_mapping={"Dense": "Linear"})
     shown, found = met(ops("Module.fc.Dense.forward.4"), ops("Module.fc.Linear.forward.0"), matching)
@@ -238,6 +257,44 @@ def test_cell_mapping_and_fuzzy_together() -> None:
 )  # fmt: skip
 def test_what_wrappers_add_to_names(name: str, bare: str) -> None:
     assert pl.select(unwrapped(pl.lit(name), tuple(WRAPPERS))).item() == bare
+
+
+def test_wrappers_and_the_old_layout_of_gradients_at_once() -> None:
+    shown, found = met(ops("Module.module.fc.L.parameters_grad"), ops("Module.fc.L.parameters_grad.0"))
+    assert partners(shown) == {"Module.module.fc.L.parameters_grad": "Module.fc.L.parameters_grad.0"}
+    assert found.rows["match"].to_list() == [MatchKind.WRAPPER]
+
+
+def test_wrappers_and_recomputation_at_once() -> None:
+    """Checkpointing wraps modules and moves their backward calls: the k-th backward meets the k-th, not the one of equal number."""
+    wrapped = "Module._checkpoint_wrapped_module.fc.L"
+    target = ops(
+        *(f"{wrapped}.forward.{call}" for call in range(4)), *(f"{wrapped}.backward.{call}" for call in (1, 3))
+    )
+    golden = ops(*(f"Module.fc.L.{way}.{call}" for way in ("forward", "backward") for call in (0, 1)))
+    shown, found = met(target, golden)
+    assert partners(shown) == {
+        f"{wrapped}.forward.0": "Module.fc.L.forward.0",
+        f"{wrapped}.forward.1": "Module.fc.L.forward.1",
+        f"{wrapped}.forward.2": None,
+        f"{wrapped}.forward.3": None,
+        f"{wrapped}.backward.1": "Module.fc.L.backward.0",
+        f"{wrapped}.backward.3": "Module.fc.L.backward.1",
+    }
+    assert set(found.rows["match"]) == {MatchKind.WRAPPER, MatchKind.NONE}
+    assert "order of appearance" in found.notes[0]
+    assert found.notes[1].startswith("4 records pair only without what wrappers add")
+    assert None in [other for _, other in met(target, golden, Matching(wrappers=()))[0]]
+
+
+def test_fuzzy_calls_a_gradient_of_the_other_layout_what_it_is() -> None:
+    found = met(ops("Module.fc.L.parameters_grad"), ops("Module.fc.L.parameters_grad.0"), FUZZY)[1]
+    assert found.rows["match"].to_list() == [MatchKind.LAYOUT]
+
+
+def test_a_line_break_in_a_name_hides_no_call_index() -> None:
+    shown, _ = met(ops("Torch.a\nb.1.forward"), ops("Torch.a\nb.0.forward"), FUZZY)
+    assert partners(shown) == {"Torch.a\nb.1.forward": "Torch.a\nb.0.forward"}
 
 
 def test_wrappers_can_be_turned_off_and_added() -> None:

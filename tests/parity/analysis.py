@@ -77,6 +77,9 @@ class _Analysis:
         side = self.sides.get(number)
         name = node.get("op_name", "")
         rows = side.records.get(name) if side is not None else None
+        if rows is None and side is not None and node.get("origin") == "missing" and name in side.golden.records:
+            self.lacking(number, node)
+            return
         if side is None or rows is None or list(node) != [*DOCUMENTED, *OURS]:
             self.fault(
                 name, "", [*DOCUMENTED, *OURS], list(node), "no such operator, or the names are not the documented ones"
@@ -97,6 +100,17 @@ class _Analysis:
             else:
                 self.explain("op: more keys" if key not in DOCUMENTED else self.instead or "op: right answer", key)
         self.words(rows, node, name)
+
+    def lacking(self, number: int, node: Mapping[str, Any]) -> None:
+        """An operator of the golden side alone: it has a place and no figures."""
+        name = node["op_name"]
+        mine = next((a for a in self.right if a.rank == number and a.record == name), None)
+        right = {"data_info": {"input": {}, "output": {}}, "stack_info": None, "row": name, **self.place(mine)}
+        for key, value in right.items():
+            if node[key] != value:
+                self.fault(name, key, value, node[key], "is not what the dumps say")
+            else:
+                self.explain(self.instead or "op: right answer", key)
 
     def place(self, mine: Answer | None) -> dict[str, Any]:
         return {} if mine is None else {key: getattr(mine, key) for key in ("stage", "layer", "sub_layer", "origin")}

@@ -36,7 +36,8 @@ class Answer:
     layer, sub_layer : int
         Communications behind it, over all ranks; operators that compute since the last one.
     origin : str
-        ``added``, ``inherited``, ``communication``, ``given``; of what has no numbers with inputs: ``inputless``, ``dtype``, ``alone``.
+        ``added``, ``inherited``, ``communication``, ``given``; of what has no numbers with inputs: ``inputless``, ``dtype``,
+        ``alone``, or ``missing`` where only the golden side has it.
     """
 
     rank: int
@@ -253,10 +254,25 @@ def search(sides: Mapping[int, RankSide]) -> list[Answer]:
         records = [name for name in sides[rank].target.records if name in ops or api_of(name)]
         ranks.append(_Rank(rank, records, ops, calls[rank], events[rank], differs))
     walk = _Walk(ranks)
-    return _chosen(walk.run()) or _last_resort(ranks, walk.layers)
+    lacking = {rank: _lacking(side) for rank, side in sides.items()}
+    return _chosen(walk.run()) or _last_resort(ranks, walk.layers, lacking)
 
 
-def _last_resort(ranks: Sequence[_Rank], layers: Mapping[tuple[Any, ...], int]) -> list[Answer]:
+def _lacking(side: RankSide) -> dict[str, str]:
+    """The target's record before it (or its first) -> the first of the records behind it that only the golden side has."""
+    met = {r.pair.golden.record: r.pair.row.record for r in side.rows if r.pair.paired and r.pair.golden is not None}
+    alone = {r.pair.row.record for r in side.rows if r.pair.target is None}
+    before, found = next(iter(side.target.records), ""), {}
+    for record in side.golden.records:
+        before = met.get(record, before)
+        if record in alone and record not in met:
+            found.setdefault(before, record)
+    return found
+
+
+def _last_resort(
+    ranks: Sequence[_Rank], layers: Mapping[tuple[Any, ...], int], lacking: Mapping[int, Mapping[str, str]]
+) -> list[Answer]:
     for kind, origin in ((NUMBERS, "inputless"), (DTYPE, "dtype"), (ALONE, "alone")):
         found = []
         for rank in ranks:
@@ -264,6 +280,10 @@ def _last_resort(ranks: Sequence[_Rank], layers: Mapping[tuple[Any, ...], int]) 
             for record in rank.records:
                 if any(d.kind == kind and d.sure for d in rank.differs.get(record, ())):
                     rank.answer(record, origin)
+                elif kind == ALONE and record in lacking[rank.number]:
+                    rank.answer(record, "missing")
+                    done, answer = rank.found[-1]
+                    rank.found[-1] = done, replace(answer, record=lacking[rank.number][record])
                 if record in rank.talking:
                     rank.call += sum(1 for c in rank.calls if c.record == record)
                     rank.since = 0
