@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness import SCALES, Setup, run
 
-PARTS = ("benchmarks.bench_kernels", "benchmarks.bench_read", "benchmarks.bench_align")
+PARTS = ("benchmarks.bench_kernels", "benchmarks.bench_read", "benchmarks.bench_align", "benchmarks.bench_merge")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import yaml
 from opassay.pipeline.read.mapping_file import (
-    _FORBIDDEN,
-    _LOADER,
-    _is_null,
-    _line_of,
-    _Node,
-    _node,
-    _shown,
-    _syntax,
-    _text_of,
+    FORBIDDEN,
+    LOADER,
+    Node,
+    is_null,
+    line_of,
+    read_node,
+    shown_path,
+    syntax_fault,
+    text_of,
 )
 from opassay.pipeline.watch.logs import clip
 from opassay.schemas.errors import UsageError
@@ -64,18 +64,18 @@ def read_config(path: Path) -> MergeConfig:
     UsageError
         The file cannot be read or is no such object; one line that lists every problem with its line.
     """
-    text = _text_of(path, _WHAT, "-config")
+    text = text_of(path, _WHAT, "-config")
     keys = _Keys()
     try:
-        with closing(yaml.parse(text, Loader=_LOADER)) as events:
+        with closing(yaml.parse(text, Loader=LOADER)) as events:
             keys.take(events)
     except yaml.MarkedYAMLError as error:
-        line, told, _ = _syntax(error)
+        line, told, _ = syntax_fault(error)
         keys.problem(line, told)
     except yaml.reader.ReaderError:
-        bad = _FORBIDDEN.search(text)
+        bad = FORBIDDEN.search(text)
         keys.problem(
-            _line_of(text, bad), f"the character {bad[0]!r} is not allowed" if bad else "a character is not allowed"
+            line_of(text, bad), f"the character {bad[0]!r} is not allowed" if bad else "a character is not allowed"
         )
     if not keys.problems and not keys.lists.get(API):
         begun = f"line {keys.lines[API]:,}: the list is empty" if API in keys.lines else "there is no key 'api'"
@@ -84,7 +84,7 @@ def read_config(path: Path) -> MergeConfig:
         told = "; ".join(keys.problems[:_TOLD])
         more = f"; and {len(keys.problems) - _TOLD:,} more" if len(keys.problems) > _TOLD else ""
         count = f"{len(keys.problems):,} problem{'s' if len(keys.problems) > 1 else ''}"
-        raise UsageError(f"{_WHAT} {_shown(path)} cannot be used, {count}: {told}{more}. {_TRY}")
+        raise UsageError(f"{_WHAT} {shown_path(path)} cannot be used, {count}: {told}{more}. {_TRY}")
     entries = [entry.strip().rstrip(".") for entry in keys.lists[API]]
     return MergeConfig(
         tuple(dict.fromkeys(entries)), tuple(dict.fromkeys(keys.lists.get(INDEX, ()))), tuple(keys.notes)
@@ -125,7 +125,7 @@ class _Keys:
                 self._take_object(events)
             elif isinstance(event, yaml.NodeEvent):
                 top = self._leaf(event, events)
-                if not _is_null(event):
+                if not is_null(event):
                     self.problem(top.line, f"{top.fault or 'a single text'} stands where 'api:' was expected")
 
     def _take_object(self, events: Iterator[Any]) -> None:
@@ -153,7 +153,7 @@ class _Keys:
     def _take_list(self, key: str, value: Any, events: Iterator[Any]) -> None:
         taken = self.lists[key] = []
         if not isinstance(value, yaml.SequenceStartEvent):
-            if not (_is_null(value) and key == INDEX):
+            if not (is_null(value) and key == INDEX):
                 node = self._leaf(value, events)
                 self.problem(
                     node.line, f"{node.fault or 'a single text'} stands where the list of {key!r} was expected"
@@ -168,9 +168,9 @@ class _Keys:
             else:
                 taken.append(node.text)
 
-    def _leaf(self, event: Any, events: Iterator[Any]) -> _Node:
+    def _leaf(self, event: Any, events: Iterator[Any]) -> Node:
         """A text, or what stands in its place, read to its end."""
-        node = _node(event, events)
+        node = read_node(event, events)
         if node is None:
             raise yaml.MarkedYAMLError(None, None, "lists and objects nest too deep", event.start_mark)
         return node

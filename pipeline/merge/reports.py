@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from opassay.kernels.merge_cells import (
 )
 from opassay.pipeline.merge.errors import BrokenReport
 from opassay.pipeline.merge.inputs import RankReport
-from opassay.pipeline.merge.xlsx_rows import XlsxRows
+from opassay.pipeline.merge.xlsx_file import read_sheets
 from opassay.pipeline.read.json_text import open_regular
 from opassay.pipeline.watch.logs import clip, one_line
 from opassay.schemas.headers import VERDICT
@@ -110,8 +110,8 @@ def read_report(report: RankReport, entries: Sequence[str], wanted: Sequence[str
     keep = selected(pl.col(NAME), entries)
     for path in report.files:
         try:
-            with ExitStack() as stack:
-                for table in _report_tables(path, stack, notes):
+            with closing(_report_tables(path, notes)) as tables:
+                for table in tables:
                     here = mode_of(table.titles)
                     if here is DumpMode.MD5:
                         raise BrokenReport("it compares checksums (md5 or xor): such reports have no metrics to merge")
@@ -138,26 +138,32 @@ def _shown(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _report_tables(path: Path, stack: ExitStack, notes: list[str]) -> list[_Table]:
-    """The tables of a file that are parts of a report; at least one."""
-    tables = _sheets(path, stack) if path.suffix.lower() == ".xlsx" else [_csv(path)]
-    good = [table for table in tables if mode_of(table.titles) is not None]
-    others = [table for table in tables if mode_of(table.titles) is None]
+def _report_tables(path: Path, notes: list[str]) -> Generator[_Table, None, None]:
+    """The tables of a file that are parts of a report, one at a time; at least one."""
+    others: list[_Table] = []
+    good = 0
+    with closing(_tables(path, notes)) as tables:
+        for table in tables:
+            if mode_of(table.titles) is None:
+                others.append(table)
+            else:
+                good += 1
+                yield table
     if not good:
         if not others or not others[0].headers:
             raise BrokenReport("it is empty")
         begin = ", ".join(clip(one_line(header)) for header in others[0].headers[:_FEW])
         raise BrokenReport(f"{others[0].place} has not the columns of a comparison report; it begins with {begin}")
     notes += [f"{one_line(path.name)}: {one_line(table.place)} is passed over, it is no report" for table in others]
-    return good
 
 
-def _sheets(path: Path, stack: ExitStack) -> list[_Table]:
-    book = stack.enter_context(XlsxRows(path))
-    return [
-        _Table(f"sheet {sheet.name}", list(sheet.columns), partial(book.rows, sheet, first=NAME))
-        for sheet in book.sheets()
-    ]  # fmt: skip
+def _tables(path: Path, notes: list[str]) -> Generator[_Table, None, None]:
+    if path.suffix.lower() != ".xlsx":
+        yield _csv(path)
+        return
+    with closing(read_sheets(path, notes)) as sheets:
+        for sheet in sheets:
+            yield _Table(f"sheet {sheet.name}", sheet.headers, partial(sheet.rows, first=NAME))
 
 
 def _csv(path: Path) -> _Table:

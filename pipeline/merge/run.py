@@ -23,7 +23,7 @@ from polars.exceptions import PanicException
 
 LOGGER: Final = logging.getLogger("opassay.merge")
 STEM: Final = "multi_ranks_compare_merge"
-_READERS: Final = 4  # reports in work at once: each holds some hundred megabytes at most
+_READERS: Final = 4  # reports in work at once: each holds up to half a gigabyte, one of them more (see `xlsx_file`)
 _TOLD: Final = 8  # ranks named in a line
 _ALL: Final = tuple(dict.fromkeys(name for names in METRICS.values() for name in names))
 

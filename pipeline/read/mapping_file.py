@@ -24,13 +24,11 @@ _DEEPEST: Final = 100  # levels of lists and objects looked through to find wher
 _TOLD: Final = 20  # problems that the message lists
 _TOLD_TEXT: Final = 2200  # and characters of it, so that no line limit cuts what it says at the end
 _TEXT_TOLD: Final = 100  # and of a name in it
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without libyaml
+LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may be built without libyaml
 _NOTHING: Final = "nothing"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TEXT_TAGS: Final = frozenset({None, "!", "tag:yaml.org,2002:str"})
-_FORBIDDEN: Final = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)  # by YAML 1.1, 5.1
+FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # by YAML 1.1, 5.1
 _TRY: Final = "write one 'target name: golden name' a line, with a blank behind the colon"
 
 
@@ -73,7 +71,7 @@ def read_data_mapping(path: Path) -> MappingFile:
     """
     mapping = _read(path, "data mapping", "-dm", is_cell=False)
     if not mapping.entries:
-        raise UsageError(f"data mapping {_shown(path)} holds no entries; {_TRY}, or leave out -dm")
+        raise UsageError(f"data mapping {shown_path(path)} holds no entries; {_TRY}, or leave out -dm")
     return mapping
 
 
@@ -99,69 +97,90 @@ def read_cell_mapping(path: Path) -> MappingFile:
 
 
 def _read(path: Path, what: str, option: str, *, is_cell: bool) -> MappingFile:
-    text = _text_of(path, what, option)
+    text = text_of(path, what, option)
     entries = _Entries(is_cell)
     try:
-        with closing(yaml.parse(text, Loader=_LOADER)) as events:
+        with closing(yaml.parse(text, Loader=LOADER)) as events:
             entries.take(events)
     except yaml.MarkedYAMLError as error:
-        entries.problem(*_syntax(error))
+        entries.problem(*syntax_fault(error))
     except yaml.reader.ReaderError:
-        found = _FORBIDDEN.search(text)
+        found = FORBIDDEN.search(text)
         character = f"the character U+{ord(found[0]):04X}" if found else "a character"
         entries.problem(
-            _line_of(text, found), f"{character} is not allowed in YAML outside an escape; reading ends here"
+            line_of(text, found), f"{character} is not allowed in YAML outside an escape; reading ends here"
         )
     if entries.count:
         more = entries.count - len(entries.problems)
         raise UsageError(
-            f"{what} {_shown(path)} cannot be used, {entries.count:,} problem{'s' if entries.count > 1 else ''}: "
+            f"{what} {shown_path(path)} cannot be used, {entries.count:,} problem{'s' if entries.count > 1 else ''}: "
             f"{'; '.join(entries.problems)}{f'; and {more:,} more' if more else ''}. {_TRY[0].upper()}{_TRY[1:]}, names with "
             "other signs in quotes, each target once"
         )
     return MappingFile(path, entries.golden, entries.lines)
 
 
-def _text_of(path: Path, what: str, option: str) -> str:
-    """The file as text, without a byte order mark."""
+def text_of(path: Path, what: str, option: str) -> str:
+    """A YAML file as text, without a byte order mark.
+
+    Parameters
+    ----------
+    path : Path
+        A .yaml or .yml file in UTF-8, at most 64 MiB.
+    what, option : str
+        What the messages call the file, and the option that gives it.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read, or is no such file.
+    """
     try:
         with open_regular(path) as file:
             if not path.name.lower().endswith(_SUFFIXES):
-                raise UsageError(f"{what} {_shown(path)} is no .yaml or .yml file; check {option}, or rename the file")
+                raise UsageError(
+                    f"{what} {shown_path(path)} is no .yaml or .yml file; check {option}, or rename the file"
+                )
             wide = is_utf16(file)
             data = file.read(_LARGEST + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise UsageError(f"{what} {_shown(path)} does not exist; check {option}") from error
+        raise UsageError(f"{what} {shown_path(path)} does not exist; check {option}") from error
     except IsADirectoryError as error:
-        raise UsageError(f"{what} {_shown(path)} is a folder; give {option} the .yaml or .yml file in it") from error
+        raise UsageError(
+            f"{what} {shown_path(path)} is a folder; give {option} the .yaml or .yml file in it"
+        ) from error
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(
-            f"{what} {_shown(path)} cannot be read ({reason}); check {option} and its permissions"
+            f"{what} {shown_path(path)} cannot be read ({reason}); check {option} and its permissions"
         ) from error
     if wide:
-        raise UsageError(f"{what} {_shown(path)} is written in UTF-16; save it as UTF-8")
+        raise UsageError(f"{what} {shown_path(path)} is written in UTF-16; save it as UTF-8")
     if len(data) > _LARGEST:
-        raise UsageError(f"{what} {_shown(path)} is larger than {_LARGEST >> 20} MiB; check that it is the right file")
+        raise UsageError(
+            f"{what} {shown_path(path)} is larger than {_LARGEST >> 20} MiB; check that it is the right file"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(
-            f"{what} {_shown(path)} is not UTF-8 (line {line:,}, byte {error.start:,}); save it as UTF-8"
+            f"{what} {shown_path(path)} is not UTF-8 (line {line:,}, byte {error.start:,}); save it as UTF-8"
         ) from error
 
 
-def _shown(path: Path) -> str:
+def shown_path(path: Path) -> str:
+    """A path for a message: one line, not longer than a line of the log may be."""
     return clip(one_line(str(path)))
 
 
-def _line_of(text: str, found: re.Match[str] | None) -> int:
+def line_of(text: str, found: re.Match[str] | None) -> int:
+    """Line of `text` on which a match begins, from 1; 1 without a match."""
     return text.count("\n", 0, found.start() if found else 0) + 1
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> tuple[int, str, str]:
-    """Line, column and words of a place where the text stops being YAML."""
+def syntax_fault(error: yaml.MarkedYAMLError) -> tuple[int, str, str]:
+    """Where and how a text stops being YAML: the line from 1, the words, and ``column N``."""
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     since = f" {error.context}" if error.context else ""
@@ -175,8 +194,18 @@ def _key(text: str) -> str:
 
 
 @dataclass(slots=True)
-class _Node:
-    """One key or value: its text, or why it is none."""
+class Node:
+    """One key or value: its text, or why it is none.
+
+    Attributes
+    ----------
+    line : int
+        Where it begins, from 1.
+    text : str
+        As it is written, without quotes; empty where there is a fault.
+    fault : str
+        What stands in place of a text, such as ``a list``; empty if nothing does.
+    """
 
     line: int
     text: str
@@ -220,11 +249,11 @@ class _Entries:
                 if not self._take_mapping(events):
                     return
             elif isinstance(event, yaml.NodeEvent):
-                top = _node(event, events)
+                top = read_node(event, events)
                 if top is None:
                     self._too_deep(event)
                     return
-                if not _is_null(event):
+                if not is_null(event):
                     found = top.fault or "a single text"
                     self.problem(top.line, f"{found} stands where the entries were expected")
 
@@ -232,16 +261,16 @@ class _Entries:
         for event in events:
             if isinstance(event, yaml.MappingEndEvent):
                 return True
-            key = _node(event, events)
+            key = read_node(event, events)
             value_event = next(events)
-            value = _node(value_event, events) if key else None
+            value = read_node(value_event, events) if key else None
             if key is None or value is None:
                 self._too_deep(event if key is None else value_event)
                 return False
             self._take_entry(key, value)
         return True
 
-    def _take_entry(self, key: _Node, value: _Node) -> None:
+    def _take_entry(self, key: Node, value: Node) -> None:
         if key.fault:
             self.problem(key.line, f"{key.fault} stands where the target name was expected")
         elif not key.text:
@@ -265,23 +294,36 @@ class _Entries:
         self.problem(event.start_mark.line + 1, f"more than {_DEEPEST} levels of lists and objects; reading ends here")
 
 
-def _is_null(event: Any) -> bool:
-    """Whether a node is YAML's null: not written, or ``~`` or ``null`` without quotes."""
+def is_null(event: Any) -> bool:
+    """Whether the node of an event is YAML's null: not written, or ``~`` or ``null`` without quotes."""
     return isinstance(event, yaml.ScalarEvent) and event.implicit[0] and event.value in _NULLS
 
 
-def _node(event: Any, events: Iterator[Any]) -> _Node | None:
-    """One key or value, its events taken up to its end; None if it nests too deep."""
+def read_node(event: Any, events: Iterator[Any]) -> Node | None:
+    """One key or value; None if it nests too deep.
+
+    Parameters
+    ----------
+    event : yaml.Event
+        Its first event.
+    events : iterator of yaml.Event
+        Those behind; they are taken up to its end.
+
+    Raises
+    ------
+    yaml.YAMLError
+        Where the text stops being YAML.
+    """
     line = event.start_mark.line + 1
     if isinstance(event, yaml.ScalarEvent):
-        if _is_null(event):
+        if is_null(event):
             fault = f"null ({event.value}; quote it if it is a name)" if event.value else _NOTHING
-            return _Node(line, "", fault)
+            return Node(line, "", fault)
         if event.tag not in _TEXT_TAGS:
-            return _Node(line, "", f"a value with the tag {clip(event.tag, _TEXT_TOLD)!r} (leave the tag out)")
-        return _Node(line, event.value)
+            return Node(line, "", f"a value with the tag {clip(event.tag, _TEXT_TOLD)!r} (leave the tag out)")
+        return Node(line, event.value)
     if isinstance(event, yaml.AliasEvent):
-        return _Node(line, "", f"the alias *{clip(event.anchor, _TEXT_TOLD)} (not followed; write the name out)")
+        return Node(line, "", f"the alias *{clip(event.anchor, _TEXT_TOLD)} (not followed; write the name out)")
     depth = 1
     while depth:
         inner = next(events)
@@ -291,4 +333,4 @@ def _node(event: Any, events: Iterator[Any]) -> _Node | None:
                 return None
         elif isinstance(inner, yaml.CollectionEndEvent):
             depth -= 1
-    return _Node(line, "", "a list" if isinstance(event, yaml.SequenceStartEvent) else "an object")
+    return Node(line, "", "a list" if isinstance(event, yaml.SequenceStartEvent) else "an object")

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import openpyxl
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opassay.pipeline.merge import xlsx_rows
+from opassay.pipeline.merge import xlsx_file
 from opassay.pipeline.merge.errors import BrokenReport
 from opassay.pipeline.merge.inputs import RankReport
 from opassay.pipeline.merge.reports import read_report
@@ -60,8 +61,6 @@ def by_openpyxl(path: Path) -> Path:
 
 def by_our_writer(path: Path) -> Path:
     """The report as compare writes it: numbers are numeric cells."""
-    import polars as pl
-
     columns = report_columns(DumpMode.STATISTICS, stack=False)
     frame = pl.DataFrame({key: [one[title] for one in ROWS] for key, title in columns.items()})
     frame = frame.with_columns(pl.col("max_diff").cast(pl.Float64, strict=False).alias("max_diff_number"))
@@ -102,14 +101,6 @@ def test_csv_files_of_other_systems_read_the_same(tmp_path: Path) -> None:
     text = path.read_bytes()
     path.write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
     assert table(path) == EXPECTED
-
-
-@pytest.mark.parametrize("block", [64, 1_000, 5_000])
-def test_blocks_and_batches_change_nothing(tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xlsx_rows, "_BLOCK", block)
-    monkeypatch.setattr(xlsx_rows, "_TOGETHER", 2)
-    assert table(write_xlsx(tmp_path / "shared.xlsx", ROWS)) == EXPECTED
-    assert table(by_openpyxl(tmp_path / "inline.xlsx")) == EXPECTED
 
 
 def test_all_sheets_are_read_and_a_sheet_of_notes_passed_over(merge: Merge) -> None:
@@ -191,16 +182,6 @@ def flipped(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-def prefixed(path: Path) -> None:
-    rewritten(
-        path, lambda data: data.replace(b"<row", b"<x:row").replace(b"</row", b"</x:row").replace(b"<c ", b"<x:c ")
-    )
-
-
-def other_order(path: Path) -> None:
-    rewritten(path, lambda data: data.replace(b"<c r=", b"<c q='' r="))
-
-
 def cdata(path: Path) -> None:
     rewritten(path, lambda data: data.replace(b"<v>0.1</v>", b"<v><![CDATA[0.1]]></v>"))
 
@@ -230,13 +211,11 @@ def no_workbook(path: Path) -> None:
         (not_zip, "no sound xlsx file"),
         (cut, "no sound xlsx file"),
         (flipped, "no sound xlsx file"),
-        (prefixed, "as csv"),
-        (other_order, "as csv"),
         (cdata, "as csv"),
-        (not_utf8, "not UTF-8"),
-        (no_strings, "a text that the file does not hold"),
+        (not_utf8, "UTF-8"),
+        (no_strings, "no sound xlsx file"),
         (entities, "as csv"),
-        (no_workbook, "no xlsx file"),
+        (no_workbook, "no sound xlsx file"),
     ],
 )
 def test_a_broken_xlsx_costs_its_rank_and_a_line(merge: Merge, harm: Any, words: str) -> None:
@@ -253,7 +232,7 @@ def test_a_broken_xlsx_costs_its_rank_and_a_line(merge: Merge, harm: Any, words:
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(merge: Merge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xlsx_rows, "ENTRY_LIMIT", 1 << 20)
+    monkeypatch.setattr(xlsx_file, "ENTRY_LIMIT", 1 << 20)
     for rank in (0, 1):
         write_csv(merge.input / report_name(rank), ROWS)
     path = write_xlsx(merge.input / report_name(2, ".xlsx"), ROWS)

@@ -25,7 +25,7 @@ def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Both builds of PyYAML, with and without libyaml."""
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
-    monkeypatch.setattr(mapping_file, "_LOADER", getattr(yaml, request.param))
+    monkeypatch.setattr(mapping_file, "LOADER", getattr(yaml, request.param))
     return str(request.param)
 
 
