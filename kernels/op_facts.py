@@ -26,6 +26,9 @@ CLEAN: Final = 1e-3
 MUCH_MORE: Final = 10.0
 """An output this many times as far off as the inputs has an error of its own (rule norm-growth)."""
 
+LACKS: Final = "its golden partner has an output that it lacks"
+"""Figures of an op that lacks an output."""
+
 _STATS: Final = ("max", "min", "mean", "norm")
 
 col = pl.col
@@ -107,6 +110,33 @@ def facts_of(rows: pl.DataFrame) -> pl.DataFrame:
         )
         .select(col(name).cast(kind) for name, kind in OP_FACTS.items())
     )
+
+
+def with_lacking(facts: pl.DataFrame, rows: pl.DataFrame, lacking: pl.DataFrame) -> pl.DataFrame:
+    """Facts that know which ops lack an output of their golden partner.
+
+    Parameters
+    ----------
+    facts : polars.DataFrame
+        Of ``facts_of``.
+    rows : polars.DataFrame
+        Of ``row_facts``, the same slice.
+    lacking : polars.DataFrame
+        ``op`` and ``row``: the golden output that it lacks.
+    """
+    told = facts.filter(col("kind") > Kind.SAME)["op"]
+    here = rows.group_by("op", maintain_order=True).agg(col("name").first(), col("no_inputs").any())
+    new = here.join(lacking, on="op", how="inner", maintain_order="left").filter(~col("op").is_in(told.implode()))
+    if new.is_empty():
+        return facts
+    silent = facts.filter(~col("op").is_in(new["op"].implode()))
+    added = new.select(
+        "op", "name", "row", kind=pl.lit(int(Kind.ALONE)), inputs=pl.lit(int(Seen.NOTHING)), inputless="no_inputs",
+        far_in=pl.lit(False), follows=pl.lit(False), figures=pl.lit(LACKS),
+        message=pl.lit("[]"),
+    )  # fmt: skip
+    both = pl.concat([silent, added], how="diagonal_relaxed").sort("op", maintain_order=True)
+    return both.select(col(name).cast(kind) for name, kind in OP_FACTS.items())
 
 
 def forward_gaps(rows: pl.DataFrame) -> pl.DataFrame:

@@ -101,7 +101,7 @@ class CompareReport:
         for held in steps.values():
             facts = []
             for report in held:
-                collector = FactsCollector(report.judging.target, report.mode, detailed=False)
+                collector = FactsCollector(report.judging, detailed=False)
                 for judged in report.judged():
                     collector.add(judged, judged)
                 facts.append(collector.finish(report.pair.rank, report.pair.label, None))

@@ -10,10 +10,19 @@ from typing import Any, Final
 import polars as pl
 from opassay.kernels.communication import communication_calls, communication_tensors
 from opassay.kernels.consequences import Consequences, forward_of
-from opassay.kernels.op_facts import call_facts, candidates, facts_of, forward_gaps, met_ops, missing_ops, row_facts
+from opassay.kernels.op_facts import (
+    call_facts,
+    candidates,
+    facts_of,
+    forward_gaps,
+    met_ops,
+    missing_ops,
+    row_facts,
+    with_lacking,
+)
 from opassay.pipeline.difference.parents import read_parents
+from opassay.pipeline.judge import Judging
 from opassay.schemas import headers
-from opassay.schemas.dump_rows import DumpTable
 from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, RankFacts, Seen
 from opassay.schemas.vocab import DumpMode, Section
 
@@ -29,18 +38,17 @@ class FactsCollector:
 
     Parameters
     ----------
-    table : DumpTable
-        The target's side, as judged.
-    mode : DumpMode
-        What is compared.
+    judging : Judging
+        What the slices are made of.
     detailed : bool
         Keep the rows of the ops that may be an answer, for ``diff_analyze``.
     """
 
-    def __init__(self, table: DumpTable, mode: DumpMode, *, detailed: bool) -> None:
-        self._table, self._mode, self._detailed = table, mode, detailed
-        self._calls = communication_calls(table)
-        self._tensors = communication_tensors(table, self._calls).select("op", "item", "side", "row")
+    def __init__(self, judging: Judging, *, detailed: bool) -> None:
+        self._table, self._mode, self._detailed = judging.target, judging.mode, detailed
+        self._calls = communication_calls(self._table)
+        self._lacking = _lacking(judging)
+        self._tensors = communication_tensors(self._table, self._calls).select("op", "item", "side", "row")
         self._ops = pl.DataFrame(schema=dict(OP_FACTS))
         self._exchanged = [pl.DataFrame(schema=dict(CALL_FACTS))]
         self._met: list[pl.DataFrame] = []
@@ -64,7 +72,8 @@ class FactsCollector:
         rows = row_facts(judged, self._mode)
         self._met.append(met_ops(judged))
         self._forwards.append(forward_gaps(rows))
-        facts, exchanged = self._with_consequences(facts_of(rows)), call_facts(rows, self._tensors)
+        facts = self._with_consequences(with_lacking(facts_of(rows), rows, self._lacking))
+        exchanged = call_facts(rows, self._tensors)
         self._ops = candidates(pl.concat([self._ops, facts]))
         self._exchanged.append(exchanged)
         if self._detailed and len(self._details) < _DETAILED:
@@ -135,6 +144,18 @@ class FactsCollector:
             message = self._table.p2p.get(row["target_row"])
             figures["NPU P2POp peer"] = "None" if message is None else str(message.peer)
             kept[side][row["target_name"]] = figures
+
+
+def _lacking(judging: Judging) -> pl.DataFrame:
+    """``op`` and ``row`` of the results that only the golden op of a pair has: its rows come behind all others."""
+    golden = judging.golden
+    alone = judging.pairs.filter(pl.col("target_row").is_null() & (pl.col("group") < judging.target.ops.height))
+    rows = golden.rows[alone["golden_row"]].select("op", "section", "slot", "name").with_columns(alone["group"])
+    placed = golden.ops["name"].gather(rows["op"]) + pl.Series(golden.slots, dtype=pl.String).gather(rows["slot"])
+    found = rows.select("section", op="group", row=pl.coalesce("name", placed)).filter(
+        pl.col("section") >= Section.OUTPUT
+    )
+    return found.unique("op", keep="first", maintain_order=True).select("op", "row")
 
 
 def _figures(mode: DumpMode) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from opassay.kernels.call_events import join_calls
 from opassay.kernels.first_difference import FirstDifference, Node, Origin, Stage, find_first
-from opassay.kernels.op_facts import CLEAN
+from opassay.kernels.op_facts import CLEAN, LACKS
 from opassay.pipeline.report.console import FirstOp
 from opassay.schemas.op_facts import RankFacts
 
@@ -104,6 +104,8 @@ def told(
 
 def reason_of(node: Node) -> str:
     """Why a node is an answer: its origin, and what its row's messages or figures say."""
+    if node.figures == LACKS:
+        return LACKS
     texts = [text.partition(": ")[2] for text in json.loads(node.message) if not text.startswith("note: ")]
     why = WHY[node.origin]
     if node.origin is Origin.ADDED and (node.input_gap or 0.0) > CLEAN:

@@ -229,7 +229,7 @@ def write_reports(
     make_folder(folder)
     typed = options.xlsx or options.parquet
     tally = report.tally()
-    facts = FactsCollector(report.judging.target, report.mode, detailed=options.diff_analyze)
+    facts = FactsCollector(report.judging, detailed=options.diff_analyze)
     with (
         open_writers(folder, report.label, report.columns, options, debug=report.pair.debug, stamp=stamp) as writers,
         _ops_file(report, options, folder, stamp) as ops_file,

@@ -313,3 +313,19 @@ def test_with_a_cell_mapping(compare: Compare, tmp_path: Path) -> None:
     (node,) = answer()["rank_0"]
     assert (node["op_name"], node["origin"]) == (name, "added")
     assert ops()[name]["op_items"][0]["Bench Name"] == f"{theirs}.input.0"
+
+
+def test_an_op_that_lacks_an_output_of_its_partner_is_not_the_same(tmp_path: Path) -> None:
+    """The golden-only row comes behind all others; the op it belongs to must know of it before."""
+    record = {count: call([tensor()], [tensor()] * count) for count in (1, 2)}
+    target = write_dump(tmp_path / "t", {"Torch.mul.0.forward": record[1], "Torch.add.0.forward": record[1]})
+    golden = write_dump(tmp_path / "g", {"Torch.mul.0.forward": record[2], "Torch.add.0.forward": record[1]})
+    assert main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out"), "-da"]) == 0
+    (ops,) = (json.loads(path.read_text()) for path in (tmp_path / "out").glob("compare_result_rank0_*.json"))
+    assert {name: entry["is_same"] for name, entry in ops.items()} == {
+        "Torch.mul.0.forward": False,
+        "Torch.add.0.forward": True,
+    }
+    (answer,) = (json.loads(path.read_text()) for path in (tmp_path / "out").glob("diff_analyze_*.json"))
+    assert answer["rank_0"][0]["reason"] == "its golden partner has an output that it lacks"
+    assert answer["rank_0"][0]["row"] == "Torch.mul.0.forward.output.1"
