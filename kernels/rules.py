@@ -172,7 +172,7 @@ _CONTRADICTS: Final = {side: _contradicts(side) for side in ("target", "golden")
 _COLLAPSE = col("is_output") & _MEASURED & (col("worst_input") > 0.9) & (col("thousandth") < 0.6)
 _ROUNDING = col("within_rounding").fill_null(False) & ~col("strict")
 _NORM = col("norm_relative_number")
-_INTEGERS = r"int|bool"
+_INTEGERS = r"[Ii]nt|[Bb]ool"  # MindSpore writes Int64, Bool
 _CHANGED_TENSOR = (
     _BOTH_TENSORS & col("target_dtype").str.contains(_INTEGERS) & col("golden_dtype").str.contains(_INTEGERS)
 )

@@ -64,32 +64,14 @@ def op_facts(names: pl.Series) -> pl.DataFrame:
 
 
 def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what a row is: ``paired``, ``is_input``, ``is_output``, ``no_inputs``, ``is_scalar``, ``is_none``, the facts of its op,
-    and whether its dtype or shape differs.
-
-    ``lenient`` is training against inference (consistent_check.md, 5): dimensions of length 1 do not count there, heads and their
-    size may be one dimension or two, and a row whose tensor was joined from several has no dtype or shape of its own.
-    """
+    """Add what a row is: ``paired``, ``is_input``, ``is_output``, ``no_inputs``, ``is_scalar``, ``is_none``, and the facts of
+    its op."""
     section = pl.coalesce("target_section", "golden_section")
     both = pl.col("target_kind").is_not_null() & pl.col("golden_kind").is_not_null()
     scalar = (pl.col("target_kind") != RowKind.TENSOR) & (pl.col("golden_kind") != RowKind.TENSOR)
     none = (pl.col("target_kind") == RowKind.NONE) & (pl.col("golden_kind") == RowKind.NONE)
-    joined = pl.any_horizontal([pl.col(f"{side}_joined").is_not_null() for side in ("target", "golden")])
-    several = pl.any_horizontal(
-        [pl.col(f"{side}_dtype").str.contains(";", literal=True) for side in ("target", "golden")]
-    )
-    strict = pl.col("target_shape") != pl.col("golden_shape")
-    loose = (
-        strict
-        & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
-        & (pl.col("target_merged_shape") != pl.col("golden_bare_shape"))
-        & (pl.col("golden_merged_shape") != pl.col("target_bare_shape"))
-    )
     return frame.with_columns(
         paired=both,
-        dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & several),
-        shape_differs=both & pl.when(pl.col("lenient")).then(loose & ~joined).otherwise(strict),
-        how_joined=pl.when(both).then(pl.coalesce("target_joined", "golden_joined")),
         section=section,
         is_input=(section <= Section.PARAMETERS),
         is_output=section == Section.OUTPUT,
@@ -98,6 +80,30 @@ def with_kinds(frame: pl.LazyFrame) -> pl.LazyFrame:
         is_none=(both & none).fill_null(False),
         redundant=pl.coalesce("target_redundant", "golden_redundant"),
         placeholder=pl.coalesce("target_placeholder", "golden_placeholder"),
+    )
+
+
+def with_declarations(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add ``dtype_differs``, ``shape_differs`` and ``how_joined`` to a frame with ``paired``.
+
+    ``lenient`` is training against inference (consistent_check.md, 5): dimensions of length 1 do not count there, heads and their
+    size may be one dimension or two, and a row whose tensor was joined from several has no dtype or shape of its own.
+    """
+    both = pl.col("paired")
+    sides = ("target", "golden")
+    joined = pl.any_horizontal([pl.col(f"{side}_joined").is_not_null() for side in sides])
+    several = pl.any_horizontal([pl.col(f"{side}_dtype").str.contains(";", literal=True) for side in sides])
+    strict = pl.col("target_shape") != pl.col("golden_shape")
+    loose = (
+        strict
+        & (pl.col("target_bare_shape") != pl.col("golden_bare_shape"))
+        & (pl.col("target_merged_shape") != pl.col("golden_bare_shape"))
+        & (pl.col("golden_merged_shape") != pl.col("target_bare_shape"))
+    )
+    return frame.with_columns(
+        dtype_differs=both & (pl.col("target_dtype") != pl.col("golden_dtype")) & ~(pl.col("lenient") & several),
+        shape_differs=both & pl.when(pl.col("lenient")).then(loose & ~joined).otherwise(strict),
+        how_joined=pl.when(both).then(pl.coalesce("target_joined", "golden_joined")),
     )
 
 
@@ -113,6 +119,21 @@ def with_scalars(frame: pl.LazyFrame) -> pl.LazyFrame:
     devices = (pl.col("target_device") & pl.col("golden_device")).fill_null(False)
     differs = pl.col("is_scalar") & ~same.fill_null(False)
     return frame.with_columns(value_differs=differs & ~devices, device_differs=differs & devices)
+
+
+def across_frameworks(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Take back differences that are spellings alone: ``Float32`` of MindSpore is ``torch.float32``, as a dtype and as an argument;
+    and where a MindSpore dump never tells requires_grad, nothing is said about it.
+
+    Needs ``{side}_plain_dtype``, ``{side}_plain_value`` (PyTorch's spelling of what MindSpore writes) and ``{side}_grad_told``.
+    """
+    same = {what: pl.col(f"target_plain_{what}") == pl.col(f"golden_plain_{what}") for what in ("dtype", "value")}
+    told = pl.col("target_grad_told") & pl.col("golden_grad_told")
+    return frame.with_columns(
+        pl.col("dtype_differs") & ~same["dtype"].fill_null(False),
+        pl.col("value_differs") & ~same["value"].fill_null(False),
+        pl.when(told).then("target_requires_grad").alias("target_requires_grad"),
+    )
 
 
 def with_statistic_scopes(frame: pl.LazyFrame) -> pl.DataFrame:
@@ -209,7 +230,7 @@ def _empty_as_equal() -> pl.Expr:
     """Tensors without elements are seldom saved: by the JSON's shape and dtype alone they are equal (decision 20)."""
     no_file = pl.col("state").is_in([int(MetricState.NO_FILE_RECORDED), int(MetricState.FILE_MISSING)])
     empty = (pl.col("target_elements") == 0) & (pl.col("target_shape") == pl.col("golden_shape"))
-    same = empty & (pl.col("target_dtype") == pl.col("golden_dtype"))
+    same = empty & ~pl.col("dtype_differs")
     return (
         pl.when((no_file & same).fill_null(False))
         .then(int(MetricState.EMPTY_EQUAL))

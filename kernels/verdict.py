@@ -19,6 +19,7 @@ _HOW: Final = {
     MatchKind.FUZZY: "paired with another call index (fuzzy match)",
     MatchKind.MAPPED: "paired by the mapping file",
     MatchKind.MAPPED_WRAPPER: "paired by the mapping file, without what wrappers add to the module path",
+    MatchKind.API_TABLE: "paired by the table of MindSpore and PyTorch names",
 }
 """How a row found its partner, where that should stand in the report."""
 

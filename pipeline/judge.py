@@ -9,14 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
-from opassay.kernels import rules, scopes, stat_metrics, verdict
-from opassay.schemas.dtypes import parse_dtype
+from opassay.kernels import api_names, rules, scopes, stat_metrics, verdict
+from opassay.schemas.dtypes import BY_NAME, mindspore_dtype, parse_dtype
 from opassay.schemas.dump_rows import STATISTICS, DumpTable
 from opassay.schemas.metric_rows import METRIC_ROWS
 from opassay.schemas.vocab import DumpMode, MetricState
 
 SLICE_ROWS = 32_768
 
+_WIDENED = ("bfloat16", *(name for name in BY_NAME if name.startswith("float8")))
 _CARRIED = ("section", "kind", "requires_grad", "md5", "data_name", "name", "op")
 
 
@@ -67,6 +68,8 @@ class Judging:
         for start, stop in _cuts(self.pairs["group"], slice_rows):
             frame = self.pairs.slice(start, stop - start)
             parts = [side.gather(frame[f"{name}_row"], name) for name, side in sides.items()]
+            if any(side.mindspore for side in sides.values()):
+                parts += [side.plain(frame[f"{name}_row"], name) for name, side in sides.items()]
             frame = pl.concat(
                 [frame.with_columns(pair=pl.int_range(start, stop, dtype=pl.UInt32)), *parts], how="horizontal"
             )
@@ -77,7 +80,9 @@ class Judging:
     def _scoped(self, frame: pl.DataFrame, sides: Sequence[_Side]) -> pl.DataFrame:
         four = any(side.values.four for side in sides)
         lazy = scopes.with_kinds(frame.lazy().with_columns(strict=pl.lit(self.strict), lenient=pl.lit(self.lenient)))
-        lazy = scopes.with_scalars(stat_metrics.with_texts(lazy, four=four))
+        lazy = scopes.with_scalars(stat_metrics.with_texts(scopes.with_declarations(lazy), four=four))
+        if any(side.mindspore for side in sides):
+            lazy = scopes.across_frameworks(lazy)
         if self.mode is DumpMode.STATISTICS:
             lazy = stat_metrics.with_differences(lazy, big=any(side.values.big for side in sides))
         return scopes.with_scopes(lazy, self.mode)
@@ -101,11 +106,13 @@ class _Side:
         self.ops = table.ops["name"]
         self.slots = pl.Series(table.slots, dtype=pl.String)
         self.dtypes = pl.Series(table.dtypes, dtype=pl.String)
-        known = [
-            f"torch.{kind.name}" if text.startswith("torch.") and (kind := parse_dtype(text)) else None
-            for text in table.dtypes
-        ]
-        self.known_dtypes = pl.Series(known, dtype=pl.String)
+        self.known_dtypes = pl.Series([_dtype_in_file(text) for text in table.dtypes], dtype=pl.String)
+        self.mindspore = api_names.framework_of(table.framework, table.dtypes) == api_names.MINDSPORE or any(
+            map(mindspore_dtype, table.dtypes)
+        )
+        self.plain_dtypes = pl.Series(list(map(_plain, table.dtypes)), dtype=pl.String)
+        self.plain_values = pl.Series([None, *map(_plain, table.values[1:])], dtype=pl.String)
+        self.grad_told = not self.mindspore or bool((table.rows["requires_grad"] >= 0).any())
         self.shapes = pl.Series(table.shapes, dtype=pl.String)
         self.bare_shapes = pl.Series([scopes.bare_shape(shape) for shape in table.shapes], dtype=pl.String)
         self.merged_shapes = pl.Series([scopes.heads_merged(shape) for shape in self.bare_shapes], dtype=pl.String)
@@ -145,12 +152,38 @@ class _Side:
             .alias(f"{side}_requires_grad_text"),
         )
 
+    def plain(self, numbers: pl.Series, side: str) -> pl.DataFrame:
+        """What MindSpore spells its own way in PyTorch's spelling, of the rows with these numbers."""
+        picked = self.rows.select(pl.col("dtype", "value").gather(numbers))
+        return picked.select(
+            self.plain_dtypes.gather(picked["dtype"]).alias(f"{side}_plain_dtype"),
+            self.plain_values.gather(picked["value"]).alias(f"{side}_plain_value"),
+            pl.lit(self.grad_told).alias(f"{side}_grad_told"),
+        )
+
     def _joined(self, numbers: pl.Series) -> pl.Series:
         """How each row was joined from several, null for rows that were not."""
         if self.joined.is_empty():
             return pl.repeat(None, numbers.len(), dtype=pl.String, eager=True)
         rows = pl.DataFrame({"row": numbers.cast(pl.UInt32)})
         return rows.join(self.joined, on="row", how="left", maintain_order="left")["joined"]
+
+
+def _plain(text: str) -> str:
+    """PyTorch's spelling of a dtype that MindSpore writes; any other text as it is."""
+    kind = mindspore_dtype(text)
+    return f"torch.{kind.name}" if kind else text
+
+
+def _dtype_in_file(text: str) -> str | None:
+    """What a tensor file must hold by the JSON's dtype; None where that is not known.
+
+    MindSpore saves bfloat16 and smaller floats as float32, as NumPy has no such types.
+    """
+    if mindspore := mindspore_dtype(text):
+        return None if mindspore.name in _WIDENED else f"torch.{mindspore.name}"
+    known = parse_dtype(text) if text.startswith("torch.") else None
+    return f"torch.{known.name}" if known else None
 
 
 def _cuts(groups: pl.Series, slice_rows: int) -> Iterator[tuple[int, int]]:

@@ -73,6 +73,9 @@ _ALIASES: Final = {
     "chalf": "complex32", "cfloat": "complex64", "cdouble": "complex128",
 }  # fmt: skip
 
+_FLOAT8: Final = {"float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
+_MINDSPORE_PREFIX: Final = "mindspore."
+
 
 def parse_dtype(text: str) -> DType | None:
     """The table's row for a spelling, or None.
@@ -83,4 +86,18 @@ def parse_dtype(text: str) -> DType | None:
         ``torch.float32``, ``float32``, ``Float32`` (MindSpore), ``torch.half``, ``<class 'float'>`` (gives None) ...
     """
     name = text.removeprefix("torch.").removeprefix("mindspore.").removeprefix("numpy.").lower()
-    return BY_NAME.get(_ALIASES.get(name, name))
+    return BY_NAME.get(_ALIASES.get(name, _FLOAT8.get(name, name)))
+
+
+def mindspore_dtype(text: str) -> DType | None:
+    """The table's row for a spelling that only MindSpore has, or None.
+
+    Parameters
+    ----------
+    text : str
+        ``Float32``, ``BFloat16``, ``Bool``, ``Float8E4M3FN``, ``mindspore.float32``; None for ``torch.float32``, ``float32``.
+    """
+    if text.startswith(_MINDSPORE_PREFIX):
+        return parse_dtype(text)
+    name = text.lower()
+    return BY_NAME.get(_FLOAT8.get(name, name)) if text[:1].isupper() else None

@@ -76,6 +76,7 @@ class MatchKind(IntEnum):
     MAPPED = 6  # named by the user's file (-dm, -cm) under another name
     MAPPED_WRAPPER = 8  # by the user's file, and without the parts of wrappers
     TRANSLATED = 7  # training against inference: met by the table of module names (--consistent_check)
+    API_TABLE = 9  # MindSpore against PyTorch: met by the table of API names
 
 
 class JoinKind(str, Enum):

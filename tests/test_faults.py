@@ -143,7 +143,7 @@ BROKEN = [  # text of the file, words of the line
     ('{"task": "statistics", "data": {"a": ', "cannot be read"),
     (dump_text(task="structure"), "task 'structure'"),
     (dump_text(task=7), "no key 'task'"),
-    (dump_text(framework="mindspore"), "'mindspore'"),
+    (dump_text(framework="tensorflow"), "'tensorflow'"),
     ("\x00\x01\x02", "not a JSON object"),
     ("PK\x03\x04 a zip", "not a JSON object"),
 ]

@@ -11,19 +11,24 @@ from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
 from opassay.pipeline.cli import shim
-from opassay.pipeline.cli.options_table import COMPARE, MERGE, PLAN, Option
+from opassay.pipeline.cli.options_table import (
+    COLLECTIVES,
+    COMPARE,
+    EXPLAIN_API,
+    MERGE,
+    MULTI_RUN_UT,
+    PLAN,
+    PRECISION,
+    RUN_UT,
+    Option,
+)
 from opassay.schemas.errors import OpassayError
 
 Command = Callable[[argparse.Namespace], int]
 INTERRUPTED: Final = 130
 FRAMEWORKS: Final = ("pytorch", "mindspore")
-LATER: Final = frozenset(
-    [
-        "-da",
-        "--diff_analyze",
-    ]
-)
-"""Options of the incumbent's compare that this release does not have yet."""
+CHECKER: Final = ("run_ut", "acc_check", "multi_run_ut", "multi_acc_check", "api_precision_compare", "explain-api")
+"""Commands that need to know the framework beforehand; a comparison finds it in the dumps' headers."""
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -44,6 +49,36 @@ def _merge(arguments: argparse.Namespace) -> int:
     return run(arguments)
 
 
+def _collectives(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.collectives import run
+
+    return run(arguments)
+
+
+def _run_ut(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.run_ut import run
+
+    return run(arguments)
+
+
+def _multi_run_ut(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.run_ut import run_multi
+
+    return run_multi(arguments)
+
+
+def _precision_compare(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.precision_compare import run
+
+    return run(arguments)
+
+
+def _explain_api(arguments: argparse.Namespace) -> int:
+    from opassay.pipeline.cli.explain_api import run
+
+    return run(arguments)
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     from opassay.pipeline.cli.explain import run
 
@@ -58,7 +93,14 @@ COMMANDS: Final[dict[str, Command]] = {
     "compare": _compare,
     "plan": _plan,
     "merge_result": _merge,
+    "collectives": _collectives,
+    "run_ut": _run_ut,
+    "acc_check": _run_ut,
+    "multi_run_ut": _multi_run_ut,
+    "multi_acc_check": _multi_run_ut,
+    "api_precision_compare": _precision_compare,
     "explain": _explain,
+    "explain-api": _explain_api,
     "shim": _shim,
 }
 
@@ -97,6 +139,31 @@ def build_parser() -> argparse.ArgumentParser:
         description="Gather chosen rows of all ranks' reports in one workbook: a sheet a metric, a column a rank.",
     )  # fmt: skip
     _add(merge, MERGE)
+    collectives = commands.add_parser(
+        "collectives", help="verify what the collectives of one multi-rank dump promise", allow_abbrev=False,
+        description="Verify the communication of one multi-rank dump: equal outputs, true reductions, messages that arrive as sent.",
+    )  # fmt: skip
+    _add(collectives, COLLECTIVES)
+    run_ut = commands.add_parser(
+        "run_ut", aliases=["acc_check"], help="run every call of a dump again and check its accuracy", allow_abbrev=False,
+        description="Run every call of a dump again, on the device and in high precision on the cpu, and judge the difference.",
+    )  # fmt: skip
+    _add(run_ut, RUN_UT)
+    multi_run_ut = commands.add_parser(
+        "multi_run_ut", aliases=["multi_acc_check"], help="run_ut in several processes and on several devices", allow_abbrev=False,
+        description="Run every call of a dump again, as run_ut does, in several processes and on several devices.",
+    )  # fmt: skip
+    _add(multi_run_ut, MULTI_RUN_UT)
+    precision = commands.add_parser(
+        "api_precision_compare", help="judge the NPU's accuracy against the GPU's, from two details files of run_ut", allow_abbrev=False,
+        description="Judge the NPU's accuracy against the GPU's: join two accuracy_checking_details files by name, standard by standard.",
+    )  # fmt: skip
+    _add(precision, PRECISION)
+    explain_api = commands.add_parser(
+        "explain-api", help="print which standard, thresholds and reference an operator gets, and why", allow_abbrev=False,
+        description="Print which standard, thresholds and reference an operator gets in the accuracy pre-check, and why.",
+    )  # fmt: skip
+    _add(explain_api, EXPLAIN_API)
     explain = commands.add_parser(
         "explain", help="print a verdict rule, its thresholds and its reason", allow_abbrev=False
     )
@@ -134,22 +201,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] in (["-f"], ["--framework"]) and len(words) > 1 and words[1] in FRAMEWORKS:
         framework, words = words[1], words[2:]
-        if framework != "pytorch":
+        if framework != "pytorch" and words[:1] and words[0] in CHECKER:
             print(
-                "opassay: error: framework mindspore is not supported by this release; compare takes pytorch dumps",
+                f"opassay: error: {words[0]} of framework mindspore is not supported by this release; it takes pytorch dumps",
                 file=sys.stderr,
             )
             return 2
     if words[:1] == ["shim"]:
         return _guarded(lambda _: shim.run_shim(words[1:]), argparse.Namespace(verbose=False))
     parser = build_parser()
-    if words[:1] == ["compare"] and (later := [word for word in words if word.partition("=")[0] in LATER]):
-        print(
-            f"opassay compare: error: {', '.join(later)}: not supported by this release; "
-            "msprobe's own compare has it (remove the stand-in to reach it)",
-            file=sys.stderr,
-        )
-        return 2
     try:
         arguments = parser.parse_args(words)
     except SystemExit as stop:

@@ -62,6 +62,8 @@ COMPARE: Final = (
     Option(("--parquet",), "write typed rows to parquet as well, for notebooks", REPORT, settings={"action": "store_true"}),
     Option(("--csv-safe",), "put an apostrophe before csv cells that a spreadsheet would run as a formula", REPORT,
            settings={"action": "store_true", "dest": "csv_safe"}),
+    Option(("-da", "--diff_analyze"), "write the first operator that differs, over all ranks, as json (tensor dumps: on their statistics)", REPORT,
+           ours=False, settings={"action": "store_true", "dest": "diff_analyze"}),
     Option(("--strict",), "no rounding allowance: the thousandth rule gives error even within one step of the dtype", VERDICTS,
            settings={"action": "store_true"}),
     Option(("--document-rules",), "only the rules that msprobe documents, none of opassay's own", VERDICTS,
@@ -99,6 +101,77 @@ MERGE: Final = (
     Option(("--verbose",), "more about what happens, tracebacks of unexpected errors", TALK, settings={"action": "store_true"}),
 )  # fmt: skip
 """Options of ``merge_result``."""
+
+
+COLLECTIVES: Final = (
+    Option(("path",), "dump of several ranks: a step folder with rank0, rank1, ... or a dump root", WHAT, settings={"metavar": "PATH"}),
+    *(option for option in COMPARE if option.flags[0] in ("-o", "--csv-safe", "--fail-on")),
+    Option(("--workers",), "threads that read tensors (default: one a core)", RUN, settings={"type": int, "default": 0, "metavar": "N"}),
+    *(option for option in COMPARE if option.flags[0] in ("--quiet", "--verbose")),
+)  # fmt: skip
+"""Options of ``collectives``."""
+
+
+PRECISION: Final = (
+    Option(("-npu", "--npu_csv_path"), "accuracy_checking_details csv of the NPU", WHAT, ours=False,
+           settings={"dest": "npu", "required": True, "metavar": "FILE"}),
+    Option(("-gpu", "--gpu_csv_path"), "accuracy_checking_details csv of the GPU, for the same dump", WHAT, ours=False,
+           settings={"dest": "gpu", "required": True, "metavar": "FILE"}),
+    Option(("-o", "--out_path"), "folder of the two result files, made if needed (default: ./)", REPORT, ours=False,
+           settings={"dest": "output", "default": "./", "metavar": "DIR"}),
+    *(option for option in COMPARE if option.flags[0] in ("--csv-safe", "--fail-on", "--quiet", "--verbose")),
+)  # fmt: skip
+"""Options of ``api_precision_compare``."""
+
+
+EXPLAIN_API: Final = (
+    Option(
+        ("api",),
+        "operator: matmul, Torch.matmul, Torch.matmul.0.forward, npu_rms_norm",
+        WHAT,
+        settings={"metavar": "NAME"},
+    ),
+)
+"""Options of ``explain-api``."""
+
+
+RUN_UT: Final = (
+    Option(("-api_info", "--api_info_file"), "dump.json of level L1 whose calls are run again", WHAT, ours=False,
+           settings={"dest": "api_info", "required": True, "metavar": "FILE"}),
+    Option(("-f", "--filter_api"), "of calls that differ in the values of their tensors only, run the first", WHAT, ours=False,
+           settings={"action": "store_true", "dest": "filter_api"}),
+    Option(("-config", "--config_path"), "config.json with white_list, black_list and error_data_path", WHAT, ours=False,
+           settings={"dest": "config", "metavar": "FILE"}),
+    Option(("-o", "--out_path"), "folder of the csv files, made if needed (default: the current one)", REPORT, ours=False,
+           settings={"dest": "output", "default": "./", "metavar": "DIR"}),
+    Option(("-csv_path", "--result_csv_path"), "go on with this accuracy_checking_result_*.csv of an earlier run", REPORT, ours=False,
+           settings={"dest": "csv_path", "metavar": "FILE"}),
+    Option(("-save_error_data", "--save_error_data"), "keep the tensors of calls that are not in order, and a dump.json for each", REPORT, ours=False,
+           settings={"action": "store_true", "dest": "save_error_data"}),
+    Option(("--fail-on",), "exit status 1 if a verdict is at least this", VERDICTS,
+           settings={"choices": ("warning", "error"), "dest": "fail_on"}),
+    Option(("--device",), "device under test (default: an NPU, else a GPU, else the cpu)", RUN,
+           settings={"choices": ("auto", "npu", "cuda", "cpu"), "default": "auto"}),
+    Option(("-d", "--device_id"), "number of the device; multi_run_ut takes several", RUN, ours=False,
+           settings={"dest": "device_ids", "nargs": "+", "type": int, "default": [0], "metavar": "ID"}),
+    Option(("-j", "--jit_compile"), "on an NPU: compile just in time and allow internal formats", RUN, ours=False,
+           settings={"action": "store_true", "dest": "jit"}),
+    Option(("--threads",), "threads of torch on the cpu, in each process (default: 1)", RUN,
+           settings={"type": int, "default": 1, "metavar": "N"}),
+    Option(("--timeout",), "seconds that one call may take; 0 for any time (default: 1800)", RUN,
+           settings={"type": float, "default": 1800.0, "metavar": "SECONDS"}),
+    *(option for option in COMPARE if option.flags[0] in ("--quiet", "--verbose")),
+)  # fmt: skip
+"""Options of ``run_ut``."""
+
+
+MULTI_RUN_UT: Final = (
+    *RUN_UT[:-2],
+    Option(("-n", "--num_splits"), "processes, 1 to 64, at most 8 a device (default: 8)", RUN, ours=False,
+           settings={"dest": "splits", "type": int, "default": 8, "metavar": "N"}),
+    *RUN_UT[-2:],
+)  # fmt: skip
+"""Options of ``multi_run_ut``."""
 
 
 def markdown(options: tuple[Option, ...]) -> str:

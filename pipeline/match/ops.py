@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from opassay.kernels import match_keys
+from opassay.kernels import api_names, match_keys
 from opassay.kernels.cell_names import mapped_names
 from opassay.pipeline.match.slots import shared_codes
 from opassay.schemas.dump_rows import DumpTable
 from opassay.schemas.options import BY_NAME, LIST_INDEX, Matching
 from opassay.schemas.vocab import MatchKind
+
+_WRAPPED: Final = [int(MatchKind.WRAPPER), int(MatchKind.MAPPED_WRAPPER)]
 
 
 @dataclass(slots=True)
@@ -44,8 +47,8 @@ def pair_ops(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAME)
 
     Equal names first (brought to the golden side's by a cell mapping). What is left over: backward ops in order of appearance
     where recomputation moved their indexes (decision 6; not under a mapping, which names what it means), the two layouts of
-    parameter gradients (decision 21), names without the parts of wrappers. Fuzzy matching takes the place of all that: one
-    alignment of the two sequences of fuzzy keys.
+    parameter gradients (decision 21), names without the parts of wrappers, and of MindSpore against PyTorch the table of API names.
+    Fuzzy matching takes the place of all that: one alignment of the two sequences of fuzzy keys.
 
     Parameters
     ----------
@@ -67,35 +70,95 @@ def pair_ops(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAME)
         _align(target, golden, ours, theirs, matching, found)
     else:
         _pair_by_name(ours, theirs, matching, found)
+        if _frameworks_differ(target, golden):
+            _pair_by_table(ours, theirs, found)
+    if matching.cell_mapping is None and _frameworks_differ(target, golden):
+        _tell_cells(ours, theirs, found)
     found.frame = found.frame.sort("target_op")
     return found
 
 
 def _pair_by_name(ours: pl.DataFrame, theirs: pl.DataFrame, matching: Matching, found: OpPairs) -> None:
-    exact = ours.join(theirs, on="name", how="inner", suffix="_golden", maintain_order="left")
+    exact = _one_partner_each(ours.join(theirs, on="name", how="inner", suffix="_golden", maintain_order="left"))
     pairs = _as_pairs(exact, MatchKind.EXACT)
     alone = [side.join(exact, on="name", how="anti", maintain_order="left") for side in (ours, theirs)]
     if not (alone[0].is_empty() or alone[1].is_empty()):
-        if matching.cell_mapping is None and matching.data_mapping is None:
+        by_appearance = matching.cell_mapping is None and matching.data_mapping is None
+        if by_appearance:
             drifting, bases = _pair_drifting(ours, theirs, alone)
             dropped = drifting["target_op"].implode()
             pairs = pl.concat([pairs.filter(~pl.col("target_op").is_in(dropped)), drifting])
-            if bases:
-                found.notes.append(
-                    f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation "
-                    f"makes them: paired in order of appearance ({some(bases)})"
-                )
+            _tell_drifting(bases, found)
         layout = _pair_by_key(ours, theirs, pairs, match_keys.gradient_layout, MatchKind.LAYOUT)
         pairs = pl.concat([pairs, layout])
         if layout.height:
             found.notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
         if matching.wrappers:
-            wrapped = _pair_by_key(
-                ours, theirs, pairs, lambda name: match_keys.unwrapped(name, matching.wrappers), MatchKind.WRAPPER
-            )
-            pairs = pl.concat([pairs, wrapped])
-            _tell_wrapped(wrapped.height, matching, found)
+
+            def bare(name: pl.Expr) -> pl.Expr:
+                return match_keys.unwrapped(match_keys.gradient_layout(name), matching.wrappers)
+
+            if by_appearance:  # what recomputes is often what wraps, so both may change one name
+                free = [side.with_columns(name="key") for side in _free(ours, theirs, pairs, bare)]
+                left = [mine.join(other, on="name", how="anti") for mine, other in (free, free[::-1])]
+                drifting, bases = _pair_drifting(free[0], free[1], left)
+                pairs = pl.concat([pairs, drifting.with_columns(match=pl.lit(int(MatchKind.WRAPPER), dtype=pl.UInt8))])
+                _tell_drifting(bases, found)
+            pairs = pl.concat([pairs, _pair_by_key(ours, theirs, pairs, bare, MatchKind.WRAPPER)])
+            _tell_wrapped(pairs.filter(pl.col("match").is_in(_WRAPPED)).height, matching, found)
     found.frame = pairs
+
+
+def _frameworks_differ(target: DumpTable, golden: DumpTable) -> bool:
+    sides = [api_names.framework_of(table.framework, table.dtypes) for table in (target, golden)]
+    return api_names.frameworks_differ(*sides)
+
+
+def _pair_by_table(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> None:
+    """What no other way has paired, by the table of MindSpore and PyTorch names."""
+    alone = [
+        side.join(found.frame, left_on="op", right_on=column, how="anti", maintain_order="left")
+        for side, column in ((ours, "target_op"), (theirs, "golden_op"))
+    ]
+    met = api_names.paired_calls(*alone)
+    kind = pl.lit(int(MatchKind.API_TABLE), dtype=pl.UInt8)
+    found.frame = pl.concat([found.frame, met.select(target_op="op", golden_op="op_golden", match=kind)])
+    _tell_table(met.height, found)
+
+
+def _tell_table(count: int, found: OpPairs) -> None:
+    if count:
+        found.notes.append(f"{count:,} API records pair by the table of MindSpore and PyTorch names")
+
+
+def _tell_cells(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> None:
+    cells, modules = (
+        [int(side["name"].str.starts_with(head).sum()) for side in (ours, theirs)] for head in ("Cell.", "Module.")
+    )
+    if (cells[0] and modules[1]) or (cells[1] and modules[0]):
+        found.warnings.append(
+            f"{max(cells):,} Cell records can meet no Module of the other framework by name; -cm reads Cell as Module"
+        )
+
+
+def _one_partner_each(joined: pl.DataFrame) -> pl.DataFrame:
+    """Each target op once. A golden side that holds both ``Cell.net`` and ``Module.net`` has one name twice where Cell is read as
+    Module: its op of the very same name comes first, then the first in order.
+    """
+    if joined["op"].n_unique() == joined.height:
+        return joined
+    return (
+        joined.sort("op", pl.col("shown") != pl.col("shown_golden"), "op_golden")
+        .unique("op", keep="first", maintain_order=True)
+    )  # fmt: skip
+
+
+def _tell_drifting(bases: Sequence[str], found: OpPairs) -> None:
+    if bases:
+        found.notes.append(
+            f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation "
+            f"makes them: paired in order of appearance ({some(bases)})"
+        )
 
 
 def _tell_wrapped(count: int, matching: Matching, found: OpPairs) -> None:
@@ -128,13 +191,20 @@ def _pair_by_key(
     ours: pl.DataFrame, theirs: pl.DataFrame, pairs: pl.DataFrame, key: Callable[[pl.Expr], pl.Expr], kind: MatchKind
 ) -> pl.DataFrame:
     """Ops that no earlier way has paired and whose names agree under a key; a key that is not unique on a side pairs nothing."""
-    free = [
+    free = _free(ours, theirs, pairs, key)
+    return _as_pairs(free[0].join(free[1], on="key", suffix="_golden", maintain_order="left"), kind)
+
+
+def _free(
+    ours: pl.DataFrame, theirs: pl.DataFrame, pairs: pl.DataFrame, key: Callable[[pl.Expr], pl.Expr]
+) -> list[pl.DataFrame]:
+    """Ops of both sides that no earlier way has paired, with their ``key``, as far as it is unique among them."""
+    return [
         side.join(pairs, left_on="op", right_on=column, how="anti", maintain_order="left")
         .with_columns(key=key(pl.col("name")))
         .unique("key", keep="none", maintain_order=True)
         for side, column in ((ours, "target_op"), (theirs, "golden_op"))
     ]
-    return _as_pairs(free[0].join(free[1], on="key", suffix="_golden", maintain_order="left"), kind)
 
 
 def _as_pairs(joined: pl.DataFrame, kind: MatchKind) -> pl.DataFrame:
@@ -168,6 +238,8 @@ def _align(
 
     keyed = [side.with_columns(key=match_keys.fuzzy_key(pl.col("name"))) for side in (ours, theirs)]
     keyed = [_bare_where_alone(mine, other, matching) for mine, other in (keyed, keyed[::-1])]
+    if _frameworks_differ(target, golden):
+        keyed = [side.with_columns(key=api_names.family_key(pl.col("key"))) for side in keyed]
     codes = [_codes(keyed[0]["key"], keyed[1]["key"]), _codes(ours["name"], theirs["name"])]
     marks = _structures(target, golden)
     sides = [OpSequence(keys, marks[i], names) for i, (keys, names) in enumerate(zip(*codes, strict=True))]
@@ -187,6 +259,10 @@ def _align(
         .then(int(MatchKind.MAPPED_WRAPPER))
         .when(bare[0] | bare[1])
         .then(int(MatchKind.WRAPPER))
+        .when(match_keys.gradient_layout(pl.lit(named[0])) == match_keys.gradient_layout(pl.lit(named[1])))
+        .then(int(MatchKind.LAYOUT))
+        .when(match_keys.fuzzy_key(pl.lit(named[0])) != match_keys.fuzzy_key(pl.lit(named[1])))
+        .then(int(MatchKind.API_TABLE))
         .otherwise(int(MatchKind.FUZZY))
         .cast(pl.UInt8)
         .alias("match")
@@ -195,8 +271,9 @@ def _align(
     fuzzy = int((kinds["match"] == MatchKind.FUZZY).sum())
     if fuzzy:
         found.notes.append(f"{fuzzy:,} of {pairs.height:,} operators pair with another call index (fuzzy match)")
-    wrapped = kinds["match"].is_in([int(MatchKind.WRAPPER), int(MatchKind.MAPPED_WRAPPER)])
+    wrapped = kinds["match"].is_in(_WRAPPED)
     _tell_wrapped(int(wrapped.sum()), matching, found)
+    _tell_table(int((kinds["match"] == MatchKind.API_TABLE).sum()), found)
     if not result.exact:
         found.warnings.append(
             "the two sides run so differently that the alignment of their operators was cut short: "

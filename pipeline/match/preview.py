@@ -23,6 +23,7 @@ WAYS: Final = {
     MatchKind.MAPPED: "by the mapping file",
     MatchKind.MAPPED_WRAPPER: "by the mapping file, without wrappers",
     MatchKind.TRANSLATED: "by the names of the backend",
+    MatchKind.API_TABLE: "by the table of MindSpore and PyTorch names",
     MatchKind.FUZZY: "with another call index (-fm)",
 }
 """What a match kind is called in the dry run, in the order in which it is printed."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from opassay.kernels import api_names
 from opassay.schemas.dump_rows import STATISTICS, DumpTable
 from opassay.schemas.errors import NothingToCompare, UsageError
 from opassay.schemas.vocab import DumpMode, RowKind, StatKind
 
 TENSOR_FOLDER: Final = "dump_tensor_data"
 _TASKS: Final = ("tensor", "statistics")
-_FRAMEWORKS: Final = ("pytorch", "mindtorch")
+_FRAMEWORKS: Final = ("pytorch", "mindtorch", "mindspore")
 
 
 def check_framework(table: DumpTable, side: str) -> str | None:
@@ -23,10 +24,13 @@ def check_framework(table: DumpTable, side: str) -> str | None:
         The framework is not one that this command compares.
     """
     if not table.framework:
-        return f"{side} {table.path} names no framework; taken as pytorch"
+        return (
+            f"{side} {table.path} names no framework; taken as {api_names.framework_of(table.framework, table.dtypes)}"
+        )
     if table.framework not in _FRAMEWORKS:
         raise UsageError(
-            f"{side} {table.path} is a dump of framework {table.framework!r}; compare takes {' and '.join(_FRAMEWORKS)} dumps"
+            f"{side} {table.path} is a dump of framework {table.framework!r}; "
+            f"compare takes {', '.join(_FRAMEWORKS[:-1])} and {_FRAMEWORKS[-1]} dumps"
         )
     return None
 

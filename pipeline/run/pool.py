@@ -33,6 +33,7 @@ PRELOAD: Final = ("opassay.pipeline.measure.warm",)
 _RETRY_S: Final = 0.2
 _NOT_STARTED: Final = (OSError, EOFError, multiprocessing.ProcessError)  # the fork server died meanwhile
 _PR_SET_PDEATHSIG: Final = 1
+_seat = 0
 _ONE_THREAD: Final = (
     "OPENBLAS_NUM_THREADS",
     "OMP_NUM_THREADS",
@@ -53,10 +54,13 @@ class WorkerLost(Generic[T]):
         The task, or the piece of it.
     exit_code : int or None
         Of the last worker; negative is a signal number, None if it never ran.
+    hung : bool
+        It was ended because the task took longer than it may.
     """
 
     task: T
     exit_code: int | None
+    hung: bool = False
 
 
 @dataclass(slots=True)
@@ -64,18 +68,20 @@ class _Entry:
     index: int
     task: Any
     attempt: int
+    until: float = float("inf")  # on the monotonic clock
 
 
 class _Worker:
     """One process and the pipe to it."""
 
-    __slots__ = ("entry", "pipe", "process")
+    __slots__ = ("entry", "pipe", "process", "seat")
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, seat: int) -> None:
         self.entry: _Entry | None = None
+        self.seat = seat
         self.pipe, theirs = context.Pipe()
         try:
-            self.process = context.Process(target=_serve, args=(theirs,), daemon=True, name="opassay-worker")
+            self.process = context.Process(target=_serve, args=(theirs, seat), daemon=True, name="opassay-worker")
             with _no_main():
                 self.process.start()
         except BaseException:
@@ -110,10 +116,14 @@ class Pool:
         Processes; with 1 or less, and inside another worker, tasks run in the calling process.
     preload : sequence of str
         Modules that the fork server imports before it forks.
+    apart : bool
+        A single worker is a process of its own too, so that its death costs no more than its task.
     """
 
-    def __init__(self, workers: int, preload: Sequence[str] = PRELOAD) -> None:
-        self.workers = 1 if multiprocessing.current_process().daemon else max(1, workers)
+    def __init__(self, workers: int, preload: Sequence[str] = PRELOAD, *, apart: bool = False) -> None:
+        inside = multiprocessing.current_process().daemon
+        self.workers = 1 if inside else max(1, workers)
+        self._apart = apart and not inside
         self._preload = tuple(preload)
         self._idle: list[_Worker] = []
         self._all: list[_Worker] = []
@@ -122,7 +132,7 @@ class Pool:
     @property
     def inline(self) -> bool:
         """True where tasks run in the calling process."""
-        return self.workers <= 1
+        return self.workers <= 1 and not self._apart
 
     def pids(self) -> list[int]:
         """Process ids of the workers that run now."""
@@ -134,6 +144,7 @@ class Pool:
         tasks: Iterable[T],
         *,
         pieces: Callable[[T], Sequence[T]] | None = None,
+        timeout_s: float = 0.0,
     ) -> Iterator[tuple[int, R | WorkerLost[T] | Exception]]:
         """Run a function on every task.
 
@@ -146,6 +157,9 @@ class Pool:
         pieces : callable, optional
             Cuts a task whose worker died into smaller tasks for the second try, so that only the culprit is lost;
             without it the whole task is tried again.
+        timeout_s : float
+            Seconds a task may take; then its worker is ended and the task is lost, without a second try. 0: any time.
+            Holds for tasks in worker processes.
 
         Yields
         ------
@@ -165,10 +179,14 @@ class Pool:
             for index, task in enumerate(tasks):
                 yield index, _attempt(function, task)
             return
-        yield from self._spread(function, tasks, pieces)
+        yield from self._spread(function, tasks, pieces, timeout_s or float("inf"))
 
     def _spread(
-        self, function: Callable[[T], R], tasks: Iterable[T], pieces: Callable[[T], Sequence[T]] | None
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        pieces: Callable[[T], Sequence[T]] | None,
+        timeout_s: float,
     ) -> Iterator[tuple[int, R | WorkerLost[T] | Exception]]:
         fresh = enumerate(tasks)
         again: deque[_Entry] = deque()
@@ -196,10 +214,19 @@ class Pool:
                         yield entry.index, WorkerLost(entry.task, None)
                         continue
                     busy.append(worker)
+                    entry.until = time.monotonic() + timeout_s
                     worker.give(entry, message)
                 if not busy:
                     return
-                for ready in connection.wait([worker.pipe for worker in busy]):
+                if (late := _late(busy)) is not None:
+                    busy.remove(late)
+                    self._forget(late)
+                    late.process.kill()
+                    late.end(1.0)
+                    assert late.entry is not None
+                    yield late.entry.index, WorkerLost(late.entry.task, late.process.exitcode, hung=True)
+                    continue
+                for ready in connection.wait([worker.pipe for worker in busy], _rest(busy)):
                     worker = next(item for item in busy if item.pipe is ready)
                     busy.remove(worker)
                     entry_done = worker.entry
@@ -239,12 +266,16 @@ class Pool:
             self._forget(worker)
             worker.end(0)
         try:
-            worker = _Worker(_context(self._preload))
+            worker = _Worker(_context(self._preload), self._free_seat())
         except _NOT_STARTED:
             time.sleep(_RETRY_S)  # its death shows in a moment, and then a fresh server starts
-            worker = _Worker(_context(self._preload))
+            worker = _Worker(_context(self._preload), self._free_seat())
         self._all.append(worker)
         return worker
+
+    def _free_seat(self) -> int:
+        taken = {worker.seat for worker in self._all}
+        return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _forget(self, worker: _Worker) -> None:
         with contextlib.suppress(ValueError):  # a pool that was killed has let go of it already
@@ -314,6 +345,18 @@ def _no_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+def _late(busy: Sequence[_Worker]) -> _Worker | None:
+    """A worker that is over its time and has not answered; an answer may lie in the pipe because the caller took long."""
+    now = time.monotonic()
+    return next((one for one in busy if one.entry and one.entry.until <= now and not one.pipe.poll()), None)
+
+
+def _rest(busy: Sequence[_Worker]) -> float | None:
+    """Seconds until the first of these workers is late; None if none ever is."""
+    first = min(worker.entry.until for worker in busy if worker.entry)
+    return None if first == float("inf") else max(0.0, first - time.monotonic())
+
+
 def _attempt(function: Callable[[T], R], task: T) -> R | Exception:
     try:
         return function(task)
@@ -321,8 +364,15 @@ def _attempt(function: Callable[[T], R], task: T) -> R | Exception:
         return error
 
 
-def _serve(pipe: Connection) -> None:
+def seat() -> int:
+    """The number of this worker among those of its pool: the lowest that was free when it started; 0 in any other process."""
+    return _seat
+
+
+def _serve(pipe: Connection, number: int) -> None:
     """A worker's life: ends with its parent, with its fork server, or when the pipe is closed."""
+    global _seat
+    _seat = number
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
     while True:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -53,6 +55,8 @@ def met(
         ("Distributed.all_reduce", "Distributed.all_reduce"),
         ("Distributed.all_to_all_single_with_output_shape", "Distributed.all_to_all_single"),
         ("Primitive.all_reduce.AllReduce", "Distributed.all_reduce"),
+        ("Distributed.reduce_scatter_tensor", "Distributed._reduce_scatter_base"),
+        ("Functional.transpose", "Torch.permute"),
     ],
 )
 @pytest.mark.parametrize("swapped", [False, True])
@@ -72,6 +76,9 @@ def test_one_api_under_two_names(mindspore: str, pytorch: str, swapped: bool, fu
     [
         ("Mint.add", "Torch.sub"),
         ("Primitive.gather.Gather", "Functional.embedding"),  # arguments stand in another order
+        ("Primitive.conv.Conv2D", "Functional.conv2d"),  # leaves the bias to BiasAdd
+        ("Functional.gather", "Torch.gather"),  # takes rows, not elements
+        ("Functional.transpose", "Torch.transpose"),  # takes all dimensions
         ("Mint.all_reduce", "Distributed.all_reduce"),
         ("Tensor.__radd__", "Tensor.__add__"),
         ("Tensor.__rsub__", "Torch.sub"),
@@ -171,3 +178,12 @@ def test_the_table_leads_to_names_that_pytorch_has() -> None:
         assert hasattr(torch.distributed, shared), shared
     bases = pl.DataFrame({"base": list(api_names.PRIMITIVES.values())})
     assert bases.select(api_names.torch_base(pl.col("base")))["base"].to_list() == bases["base"].to_list()
+
+
+def test_the_page_documents_the_whole_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mindspore.md").read_text(encoding="utf-8")
+    for names in (api_names.PRIMITIVES, api_names.COMMUNICATION, {"Functional.transpose": "Torch.permute"}):
+        for mindspore, pytorch in names.items():
+            assert f"| `{mindspore}` | `{pytorch}` |" in page
+    for other, shared in api_names.SPELLINGS.items():
+        assert re.search(rf"\| `{shared}` \| [^|]*`{other}`", page), other

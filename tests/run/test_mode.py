@@ -112,15 +112,17 @@ def test_a_missing_tensor_folder_without_statistics_is_refused(tmp_path: Path) -
 
 
 def test_frameworks(tmp_path: Path) -> None:
-    for name in ("pytorch", "mindtorch"):
+    for name in ("pytorch", "mindtorch", "mindspore"):
         assert check_framework(dump(tmp_path / name, PLAIN, framework=name), "target") is None
     unnamed = dump(tmp_path / "unnamed", PLAIN, framework=None)
     note = check_framework(unnamed, "golden")
     assert note is not None
     assert "golden" in note
     assert "taken as pytorch" in note
-    with pytest.raises(UsageError, match=r"target .*'mindspore'; compare takes pytorch"):
-        check_framework(dump(tmp_path / "ms", PLAIN, framework="mindspore"), "target")
+    silent = dump(tmp_path / "silent", tensor(dtype="Float32"), framework=None)
+    assert "taken as mindspore" in (check_framework(silent, "target") or "")
+    with pytest.raises(UsageError, match=r"target .*'tensorflow'; compare takes pytorch, mindtorch and mindspore"):
+        check_framework(dump(tmp_path / "tf", PLAIN, framework="tensorflow"), "target")
 
 
 def test_a_statistics_dump_with_a_few_saved_tensors_is_compared_on_statistics(tmp_path: Path) -> None:

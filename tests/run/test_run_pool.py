@@ -200,7 +200,7 @@ def test_a_fork_server_that_dies_is_replaced(pool: Pool) -> None:
 def test_a_worker_that_cannot_be_started_costs_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
-    def fail(context: object) -> None:
+    def fail(*_: object) -> None:
         tries.append(1)
         raise BrokenPipeError
 
