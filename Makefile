@@ -5,13 +5,14 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-ready
+TORCH := $(VENV)/.torch-ready
 DEV := $(VENV)/.dev-ready
 EXAMPLE := examples/two_ranks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench golden clean
+.PHONY: help demo demo-check test test-fast check bench golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +21,11 @@ demo: $(RUNTIME) ## install what a user needs and compare the example dumps with
 	@$(BIN)/opassay shim --into $(BIN)
 	PATH="$(CURDIR)/$(BIN):$$PATH" msprobe compare -tp $(EXAMPLE)/target/step0 -gp $(EXAMPLE)/golden/step0 -o output/demo
 	@echo "reports:" && ls -1 output/demo/*
+
+demo-check: $(TORCH) ## run the calls of a real L1 dump again, on the cpu, with statistics and with tensors
+	$(BIN)/opassay -f pytorch run_ut -api_info examples/check/statistics/dump.json -o output/demo-check/statistics --device cpu
+	$(BIN)/opassay -f pytorch multi_run_ut -n 2 -api_info examples/check/tensor/dump.json -o output/demo-check/tensor --device cpu
+	@echo "files:" && ls -1 output/demo-check/*
 
 test: $(DEV) ## run every test (WORKERS=2 processes)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
@@ -50,6 +56,10 @@ $(BIN)/python:
 
 $(RUNTIME): pyproject.toml hatch_build.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(TORCH): $(RUNTIME)
+	$(BIN)/python -m pip install --quiet --editable '.[torch]'
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)

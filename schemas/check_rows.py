@@ -108,3 +108,44 @@ class CaseResult:
     backward: Status | None = None
     message: str = ""
     details: list[DetailRow] = field(default_factory=list)
+
+
+MINDSPORE_DETAILS: Final = {
+    "name": "API Name",
+    "bench_dtype": "Bench Dtype",
+    "device_dtype": "Tested Dtype",
+    "shape": "Shape",
+    "cosine": "Cosine",
+    "max_absolute": "MaxAbsErr",
+    "max_relative": "MaxRelativeErr",
+    "status": "Status",
+    "message": "Message",
+}
+"""Columns of the details file of a MindSpore dump."""
+
+MINDSPORE_RESULT: Final = {**RESULT, "name": "API Name"}
+"""Columns of the result file of a MindSpore dump."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the two files of a check look like.
+
+    Attributes
+    ----------
+    result, details : dict of str
+        Internal name -> header, in order.
+    metrics : tuple of str
+        The figures among the details.
+    blank : str
+        What stands in a cell that was not computed.
+    """
+
+    result: dict[str, str]
+    details: dict[str, str]
+    metrics: tuple[str, ...]
+    blank: str
+
+
+TORCH_COLUMNS: Final = Columns(RESULT, DETAILS, METRICS, BLANK)
+MINDSPORE_COLUMNS: Final = Columns(MINDSPORE_RESULT, MINDSPORE_DETAILS, tuple(MINDSPORE_DETAILS)[4:-2], "")

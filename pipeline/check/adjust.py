@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from opassay.pipeline.check.cases import Case
+from opassay.pipeline.check.dump_header import PYTORCH
 
 _LABELLED: Final = frozenset({"cross_entropy", "nll_loss"})
 _ADAM: Final = frozenset({"npu_apply_adam", "npu_apply_adam_w"})
@@ -61,7 +62,7 @@ def after(case: Case, args: list[Any], kwargs: dict[str, Any], units: Units) -> 
         args, kwargs = map_tensors((args, kwargs), _int32_to_int64)
     if api == "histc":
         args, kwargs = _first_to_float(args, kwargs)
-    if api in _HF32:
+    if api in _HF32 and case.framework == PYTORCH:  # MindSpore's inputs are as they were recorded
         args, kwargs = map_tensors((args, kwargs), to_hf32)
     if case.kind == "NPU" and case.task == "statistics":
         if api == "npu_fusion_attention":

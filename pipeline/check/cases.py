@@ -11,20 +11,33 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
+from opassay.pipeline.check.dump_header import (
+    HEADER,
+    MINDSPORE,
+    MINDTORCH,
+    PYTORCH,
+    Header,
+    Task,
+    malformed,
+    names_file,
+)
 from opassay.pipeline.read.flatten import DEPTH_LIMIT
 from opassay.pipeline.read.json_text import Broken, TextWindow, TooLarge, is_utf16, load_value, open_regular
 from opassay.pipeline.watch.logs import clip
 from opassay.schemas.errors import DumpMalformed, DumpNotFound
 
-Task = Literal["tensor", "statistics"]
-
 RUN: Final = frozenset({"Functional", "Tensor", "Torch", "Aten", "NPU", "VF"})
 """First segments of names of calls that can be run."""
 
-TENSOR_FOLDER: Final = "dump_tensor_data"
-_HEADER: Final = ("task", "framework", "dump_data_dir")
+RUN_OF: Final = {
+    PYTORCH: RUN,
+    MINDSPORE: frozenset({"Mint", "MintFunctional", "Tensor", "Functional"}),
+    MINDTORCH: frozenset({"Torch", "Functional", "Tensor"}),
+}
+"""The same for each framework."""
+
 _NOWHERE: Final = (-1, -1)
 
 Span = tuple[int, int]
@@ -66,6 +79,10 @@ class Case:
         Where the tensor files are.
     skip : str
         Why the call cannot be run; "" where it can.
+    gradients : list
+        Descriptors of the gradients that left at the inputs; [] where there is no backward record.
+    framework : {"pytorch", "mindspore", "mindtorch"}
+        Whose call it is.
     """
 
     name: str
@@ -81,6 +98,8 @@ class Case:
     task: Task = "statistics"
     folder: Path = Path()
     skip: str = ""
+    gradients: list[Any] = field(default_factory=list)
+    framework: str = PYTORCH
 
     @property
     def no_backward(self) -> str:
@@ -109,7 +128,7 @@ class CaseFile:
     task : {"tensor", "statistics"}
         Where inputs come from.
     framework : str
-        As the dump says; "" where it does not.
+        As the dump says; "" where it does not. Of MindSpore dumps always "mindspore" or "mindtorch".
     names : list of str
         Names of the calls.
     forward, backward : list of (int, int)
@@ -120,6 +139,8 @@ class CaseFile:
         What was odd or lost, one line each.
     cut : bool
         The file breaks off; only the records before that place are here.
+    folder : Path
+        Where the tensor files are.
     """
 
     path: Path
@@ -131,6 +152,7 @@ class CaseFile:
     modules: int
     problems: list[str]
     cut: bool
+    folder: Path
 
     def __len__(self) -> int:
         return len(self.names)
@@ -151,10 +173,14 @@ class CaseFile:
         api, _, index = rest.rpartition(".")
         segments = name.count(".") + 1
         base: dict[str, Any] = {"name": name, "kind": kind, "api": api if segments in (3, 4) else "", "index": index}
-        base |= {"task": self.task, "folder": self.path.parent / TENSOR_FOLDER}
+        family = self.framework if self.framework in RUN_OF else PYTORCH
+        base |= {"task": self.task, "folder": self.folder, "framework": family}
         base["has_backward"] = has_backward = self.backward[place] != _NOWHERE
-        if segments not in (3, 4) or kind not in RUN:
-            base["skip"] = f"API {name} not support for run ut. SKIP."
+        if segments not in (3, 4) or kind not in RUN_OF[family]:
+            told = f"API {name} not support for run ut. SKIP."
+            base["skip"] = told if family == PYTORCH else f"{kind} calls are not supported by the pre-check"
+        if self.forward[place] == _NOWHERE:
+            return Case(**{"skip": "the dump has a backward record of the call and no forward record", **base})
         try:
             record = _record(file, self.forward[place])
             base |= {
@@ -167,17 +193,21 @@ class CaseFile:
             return Case(**{"skip": f"the forward record of {name} {error}", **base})
         if has_backward:
             with suppress(CannotRun):  # the forward pass can be run all the same; "no gradient recorded" says the rest
-                base["gradient"] = _section(_record(file, self.backward[place]), "input", list)
+                record = _record(file, self.backward[place])
+                base["gradient"] = _section(record, "input", list)
+                base["gradients"] = _section(record, "output", list)
         return Case(**base)
 
 
-def read_cases(path: Path) -> CaseFile:
+def read_cases(path: Path, family: str = PYTORCH) -> CaseFile:
     """Find the calls of a dump.json.
 
     Parameters
     ----------
     path : Path
-        The file; tensor files are looked up in ``dump_tensor_data`` beside it.
+        The file; tensor files are looked up in ``dump_tensor_data`` beside it, those of MindSpore where the dump says, too.
+    family : {"pytorch", "mindspore"}
+        As which the dump is read. MindSpore's calls are listed where their forward or backward record comes first.
 
     Returns
     -------
@@ -197,7 +227,7 @@ def read_cases(path: Path) -> CaseFile:
                 raise DumpMalformed(f"{path} is empty; dump this rank again, or point to a file that is complete")
             if is_utf16(file):
                 raise DumpMalformed(f"{path} is written in UTF-16 and dumps are UTF-8; convert it, or dump again")
-            return _Finder(path).find(TextWindow(file))
+            return _Finder(path, family).find(TextWindow(file))
     except FileNotFoundError:
         raise DumpNotFound(f"{path} does not exist; give the path of a dump.json to -api_info") from None
     except IsADirectoryError:
@@ -209,8 +239,10 @@ def read_cases(path: Path) -> CaseFile:
 class _Finder:
     """One pass over one file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, family: str) -> None:
         self._path = path
+        self._family = family
+        self._order: dict[str, None] = {}
         self._header: dict[str, Any] = {}
         self._places: dict[str, int] = {}
         self._forward: list[Span] = []
@@ -225,34 +257,32 @@ class _Finder:
         found_data, broken = False, ""
         try:
             if not window.open():
-                raise self._malformed("its top level is not a JSON object")
+                raise malformed(self._path, "its top level is not a JSON object")
             first = True
             while (key := window.next_key(first=first)) is not None:
                 first = False
                 if key == "data":
                     found_data = True
                     if not window.open():
-                        raise self._malformed("its key 'data' is not an object")
+                        raise malformed(self._path, "its key 'data' is not an object")
                     self._read_data(window)
-                elif key in _HEADER and window.peek() not in ("{", "["):
+                elif key in HEADER and window.peek() not in ("{", "["):
                     self._header[key] = window.value()
                 else:
                     window.skip_value()
                 window.mark()
         except TooLarge as error:
-            raise self._malformed(str(error)) from None
+            raise malformed(self._path, str(error)) from None
         except Broken as error:
             if not self._records:
-                raise self._malformed(
-                    f"it is cut or no JSON at byte {error.offset}, before the first complete record ({error})"
+                raise malformed(
+                    self._path,
+                    f"it is cut or no JSON at byte {error.offset}, before the first complete record ({error})",
                 ) from None
             broken = f"the file is cut or damaged at byte {error.offset:,} ({error}); only the records before were read"
         if not found_data:
-            raise self._malformed("something wrong with dump, no data found in dump.json")
+            raise malformed(self._path, "something wrong with dump, no data found in dump.json")
         return self._finish(broken)
-
-    def _malformed(self, found: str) -> DumpMalformed:
-        return DumpMalformed(f"{self._path}: Invalid dump.json format: {found}; check the file, or dump again")
 
     def _read_data(self, window: TextWindow) -> None:
         """Note the places of the members of ``data``."""
@@ -271,13 +301,15 @@ class _Finder:
             self._take(key, (start, window.offset()), value)
 
     def _take(self, key: str, span: Span, value: Any) -> None:
-        if "Module" in key:
+        if "Module" in key or key.startswith("Cell."):
             self._modules += 1
             return
         name, _, direction = key.rpartition(".")
         if direction not in ("forward", "backward"):
             self._count("names end in neither forward nor backward and are not run", key)
-        elif direction == "backward":
+            return
+        self._order.setdefault(name)
+        if direction == "backward":
             if name in self._backward:
                 self._count("records occur twice; the last one counts", key)
             self._backward[name] = span
@@ -288,55 +320,33 @@ class _Finder:
             self._places[name] = len(self._forward)
             self._forward.append(span)
         if direction == "forward" and not self._has_file and isinstance(value, dict):
-            self._has_file = _names_file([value.get("input_args"), value.get("input_kwargs")], 0)
+            self._has_file = names_file([value.get("input_args"), value.get("input_kwargs")], 0)
 
     def _count(self, text: str, key: str) -> None:
         count, example = self._counts.get(text, (0, clip(key)))
         self._counts[text] = (count + 1, example)
 
     def _finish(self, broken: str) -> CaseFile:
-        names = list(self._places)
+        names = list(self._places if self._family == PYTORCH else self._order)
         for name in self._backward:
             if name not in self._places:
                 self._count("backward records have no forward record and are not run", name)
+        header = Header(self._path, self._family, self._header)
         problems = [broken] if broken else []
         problems += [f"{count:,} {text}, such as {key}" for text, (count, key) in self._counts.items()]
-        framework = self._header.get("framework")
+        forward = {name: self._forward[place] for name, place in self._places.items()}
         return CaseFile(
             path=self._path,
-            task=self._task(problems),
-            framework=framework if isinstance(framework, str) else "",
+            framework=header.framework(problems),
+            task=header.task(problems, names_files=self._has_file),
             names=names,
-            forward=self._forward,
+            forward=[forward.get(name, _NOWHERE) for name in names],
             backward=[self._backward.get(name, _NOWHERE) for name in names],
             modules=self._modules,
             problems=problems,
             cut=bool(broken),
+            folder=header.folder(),
         )
-
-    def _task(self, problems: list[str]) -> Task:
-        """What the header says; without a word about it, what the folder's name in the header says."""
-        told = self._header.get("task")
-        if told not in ("tensor", "statistics"):
-            return "tensor" if self._header.get("dump_data_dir") else "statistics"
-        if told == "statistics":
-            return "statistics"
-        folder = self._path.parent / TENSOR_FOLDER
-        if self._has_file and not self._header.get("dump_data_dir") and not folder.is_dir():
-            problems.append(
-                f"the dump names tensor files, but there is no folder {TENSOR_FOLDER} beside it; "
-                "inputs are made at random from the statistics"
-            )
-            return "statistics"
-        return "tensor"
-
-
-def _names_file(value: Any, depth: int) -> bool:
-    """Whether a descriptor names a tensor file."""
-    if isinstance(value, dict):
-        named = value.get("data_name") or value.get("datapath")
-        return bool(named) or (depth < 8 and any(_names_file(item, depth + 1) for item in value.values()))
-    return isinstance(value, list) and depth < 8 and any(_names_file(item, depth + 1) for item in value)
 
 
 def _record(file: BinaryIO, span: Span) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from opassay.pipeline.check import adjust
 from opassay.pipeline.check.cases import CannotRun, Case
+from opassay.pipeline.check.dump_header import PYTORCH
 from opassay.pipeline.check.generate import NotPossible, Recorded, generate
 from opassay.pipeline.read.flatten import DEPTH_LIMIT
 from opassay.pipeline.read.tensor_layout import TensorUnreadable
@@ -109,6 +110,32 @@ def build_inputs(case: Case, *, wants_gradients: bool, seed: int = SEED, most_by
     return inputs
 
 
+def recorded_values(case: Case, descriptors: list[Any], section: str) -> list[Any]:
+    """What a tensor dump recorded of a call: tensors from their files, other values as they are.
+
+    Parameters
+    ----------
+    case : Case
+        The call.
+    descriptors : list
+        ``case.outputs`` or ``case.gradients``.
+    section : {"outputs", "gradients"}
+        Which, for messages.
+
+    Returns
+    -------
+    list
+        One value for each descriptor; None for null.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read, or is a tensor without a file.
+    """
+    builder = _Builder(replace(case, task="tensor"), SEED, _memory(), wants_gradients=False, must_read=True)
+    return [builder.value(item, f"{section}.{place}") for place, item in enumerate(descriptors)]
+
+
 def on_device(value: Any, device: torch.device | str) -> Any:
     """The same structure with every ``Stand.DEVICE`` replaced."""
     if value is Stand.DEVICE:
@@ -151,11 +178,14 @@ def _memory() -> int:
 class _Builder:
     """Builds the values of one call."""
 
-    def __init__(self, case: Case, seed: int, most_bytes: int, wants_gradients: bool) -> None:
+    def __init__(
+        self, case: Case, seed: int, most_bytes: int, wants_gradients: bool, *, must_read: bool = False
+    ) -> None:
         self._case = case
         self._seed = seed
         self._most_bytes = most_bytes
         self._wants_gradients = wants_gradients
+        self._must_read = must_read
         self._wanted: dict[str, bool] = {}
 
     def key(self, path: str) -> int:
@@ -205,10 +235,15 @@ class _Builder:
             value.requires_grad_(True)
 
     def _tensor(self, descriptor: dict[str, Any], path: str) -> torch.Tensor:
-        self._wanted[path] = descriptor.get("requires_grad") is True
+        is_torch = self._case.framework == PYTORCH
+        self._wanted[path] = descriptor.get("requires_grad") is True or not is_torch
         name = descriptor.get("data_name") or descriptor.get("datapath")
         if self._case.task == "tensor" and name:
-            return self._read(str(name))
+            read = self._read(str(name))
+            # a .npy file has no bfloat16: the dump says what the tensor was
+            return read if is_torch else read.to(_torch_dtype(descriptor["dtype"]))
+        if self._must_read:
+            raise InputError("its tensor was not recorded")
         dtype = _torch_dtype(descriptor["dtype"])
         shape = _shape(descriptor["shape"])
         count = math.prod(shape)
@@ -255,7 +290,10 @@ def _places(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _argument(path: str) -> str:
     """A place as messages name it."""
     section, _, rest = path.partition(".")
-    words = {"args": "argument", "kwargs": "keyword argument", "grads": "gradient"}
+    words = {
+        "args": "argument", "kwargs": "keyword argument", "grads": "gradient",
+        "outputs": "output", "gradients": "gradient of input",
+    }  # fmt: skip
     return f"{words[section]} {clip(rest)}"
 
 
@@ -337,6 +375,8 @@ def _plain_value(kind: str, descriptor: dict[str, Any]) -> Any:
         return torch.Size(_shape(value))
     if kind == "torch.device":
         return Stand.DEVICE
+    if kind == "mindspore.dtype":
+        return _torch_dtype(value)
     if kind in ("torch.dtype", "torch.memory_format", "torch.layout"):
         return _torch_constant(kind, value if value is not None else descriptor.get("format"))
     if kind == "complex":
