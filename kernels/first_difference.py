@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final
 
 import polars as pl
-from opassay.kernels.op_facts import CLEAN, MUCH_MORE, added, added_first
+from opassay.kernels.op_facts import CLEAN, MUCH_MORE, added, added_first, other_weight, other_weight_first
 from opassay.kernels.phrases import phrase
 from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, RankFacts, Seen
 
@@ -30,6 +30,7 @@ class Origin(str, Enum):
     COMMUNICATION = "communication"  # what the ranks gave agrees, what a rank got does not
     GIVEN = "given"  # a rank gave other values into a communication, and no earlier op of it shows where they come from
     ADDED = "added"  # the inputs agree and the output does not, or it is much further off than they are
+    WEIGHT = "weight"  # a parameter differs, and no other input of it: no op before it can be behind that
     INHERITED = "inherited"  # the inputs differ already, and nothing before it in the dump says why
     UNSEEN = "unseen"  # what went into it is not in the dump, and nothing before it differs
     INPUTLESS = "inputless"  # a gradient of parameters or a debug save: it has no inputs to be judged by
@@ -38,7 +39,7 @@ class Origin(str, Enum):
     MISSING = "missing"  # the golden side has it, the target does not
 
 
-SURE: Final = frozenset({Origin.COMMUNICATION, Origin.GIVEN, Origin.ADDED})
+SURE: Final = frozenset({Origin.COMMUNICATION, Origin.GIVEN, Origin.ADDED, Origin.WEIGHT})
 """Origins that point at a fault of its own wherever they stand; the others count only where nothing comes before them."""
 
 
@@ -59,8 +60,8 @@ class Node:
     rank, op : int
         Where.
     name, row : str
-        The op, and its row that shows the difference: an output, or what was given where the origin is GIVEN or INHERITED. An
-        op that is MISSING has the golden side's name and the number of the target's op that stands before it.
+        The op, and its row that shows the difference: an output, or what was given where the origin is GIVEN, WEIGHT or
+        INHERITED. An op that is MISSING has the golden side's name and the number of the target's op that stands before it.
     origin : Origin
         Where the difference comes from.
     stage : Stage
@@ -71,6 +72,9 @@ class Node:
         What differs, in figures, and the messages of the row (a JSON array).
     input_gap, output_gap : float or None
         How far the worst input and the worst output are off (see ``OP_FACTS``).
+    hint : str
+        What stands beside it and may explain it: an op of one side directly before it, a golden op that has its values, a group of
+        another size. "" for nothing.
     label : str
         Folder of the rank.
     """
@@ -87,6 +91,7 @@ class Node:
     message: str
     input_gap: float | None
     output_gap: float | None
+    hint: str = ""
     label: str = ""
 
 
@@ -121,16 +126,18 @@ def find_first(ranks: Sequence[RankFacts], events: pl.DataFrame) -> FirstDiffere
     FirstDifference
         Empty if nothing differs.
     """
-    ops = _of_all("ops", OP_FACTS, ranks).with_columns(added=added(), added_first=added_first())
+    ops = _of_all("ops", OP_FACTS, ranks).with_columns(
+        added=added(), added_first=added_first(), other_weight=other_weight(), other_weight_first=other_weight_first()
+    )
     places = _places(events, _of_all("places", {"op": pl.UInt32(), "counted": pl.UInt32()}, ranks))
     calls = _calls(events, _of_all("exchanged", CALL_FACTS, ranks))
     firsts = _firsts(ops, calls)
     calls = _joined(calls, firsts)
     missing = _of_all("missing", MISSING, ranks)
-    found = pl.concat([_communicating(calls), _computing(ops, calls, firsts, missing)])
+    found = pl.concat([_communicating(calls), _computing(ops, calls, firsts)])
     if found.is_empty():
-        return FirstDifference(tuple(_lead(_nodes(_last_resort(ops, calls, missing), ops, places))))
-    nodes = _nodes(found, ops, places)
+        return FirstDifference(tuple(_lead(_nodes(_last_resort(ops, calls, missing), ops, calls, places))))
+    nodes = _nodes(found, ops, calls, places)
     lead = _lead(nodes)
     known = set(lead)
     return FirstDifference(tuple(lead), tuple(node for node in nodes if node.origin in SURE and node not in known))
@@ -190,7 +197,7 @@ def _joined(calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
     calls = calls.with_columns(
         of_others=col("taker") & (pl.when("open").then(anybody).otherwise(gave.sum().over("event") - gave) > 0),
         gave_other=col("other").any().over("event"),
-        gave_dark=(col("dark") | col("open")).any().over("event"),
+        gave_dark=(col("dark") | col("open") | col("sizes").is_not_null().fill_null(False)).any().over("event"),
         gave_hidden=col("hidden").any().over("event"),
         took=(col("got") | col("blind")).any().over("event"),
         explained=pl.max_horizontal(MUCH_MORE * gaps.max().over("event"), gaps.sum().over("event")),
@@ -215,15 +222,8 @@ def _communicating(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:
-    """Ops that compute and whose difference starts with them; for what is inherited, the op of one side that stands before it."""
-    one_sided = pl.concat(
-        [
-            ops.filter(col("kind") == Kind.ALONE).select("rank", "op", "name", side=pl.lit("target")),
-            missing.select("rank", "op", "name", side=pl.lit("golden side")),
-        ]
-    ).sort("op", maintain_order=True)
-    hint = phrase("; before it stands {}, which only the {} has", col("name_right"), col("side"))
+def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame) -> pl.DataFrame:
+    """Ops that compute and whose difference starts with them; a weight that several calls of a module use is told once."""
     ops = (
         ops.filter(_differs())
         .join(calls, on=["rank", "op"], how="anti", maintain_order="left")
@@ -231,21 +231,23 @@ def _computing(ops: pl.DataFrame, calls: pl.DataFrame, firsts: pl.DataFrame, mis
         .join(calls.group_by("rank").agg(col("taken").first()), on="rank", how="left", maintain_order="left")
     )
     own = col("added") | (_untouched() & col("added_first"))
-    first = ops.filter(_untouched() & ~own).sort("op")
-    first = first.join_asof(one_sided, on="op", by="rank", allow_exact_matches=True, check_sortedness=False)
-    first = first.with_columns(input_figures=pl.concat_str(["input_figures", hint.fill_null("")]))
+    weight = col("other_weight") | (_untouched() & col("other_weight_first") & ~own)
+    rest = ops.filter(_untouched() & ~own & ~weight)
+    held = col("input_row").str.replace(r"\.forward\.\d+\.", ".")
+    weights = ops.filter(weight).unique(["rank", held.alias("held")], keep="first", maintain_order=True)
     return pl.concat(
         [
             _found(ops.filter(own), Origin.ADDED),
-            _found(first.filter(col("inputs") == Seen.DIFFER), Origin.INHERITED, "input_row", "input_figures"),
-            _found(first.filter(col("inputs") == Seen.NOTHING), Origin.UNSEEN),
+            _found(weights, Origin.WEIGHT, "input_row", "input_figures"),
+            _found(rest.filter(col("inputs") == Seen.DIFFER), Origin.INHERITED, "input_row", "input_figures"),
+            _found(rest.filter(col("inputs") == Seen.NOTHING), Origin.UNSEEN),
         ]
     )
 
 
 def _differs() -> pl.Expr:
-    """An op whose output or input differs by itself."""
-    return ~col("inputless") & ((col("kind") == Kind.NUMBERS) | col("far_in"))
+    """An op whose output, input or weight differs by itself."""
+    return ~col("inputless") & ((col("kind") == Kind.NUMBERS) | col("far_in") | col("other_weight"))
 
 
 def _untouched() -> pl.Expr:
@@ -316,12 +318,14 @@ def _places(events: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _nodes(found: pl.DataFrame, ops: pl.DataFrame, places: pl.DataFrame) -> list[Node]:
+def _nodes(found: pl.DataFrame, ops: pl.DataFrame, calls: pl.DataFrame, places: pl.DataFrame) -> list[Node]:
     """Nodes in order; an op that was found twice counts once."""
+    sizes = calls.group_by("rank", "op").agg(col("sizes").drop_nulls().first())
     rows = (
         found.sort("rank", "op", "origin")
         .unique(["rank", "op"], keep="first", maintain_order=True)
         .join(ops, on=["rank", "op"], how="left", maintain_order="left")
+        .join(sizes, on=["rank", "op"], how="left", maintain_order="left")
         .join(places, on=["rank", "op"], how="left", maintain_order="left")
         .sort("layer", "sub_layer", "rank", "op")
         .select(
@@ -337,6 +341,7 @@ def _nodes(found: pl.DataFrame, ops: pl.DataFrame, places: pl.DataFrame) -> list
             message=pl.when(col("shown_row").is_null()).then("message").fill_null("[]"),
             input_gap="input_gap",
             output_gap="output_gap",
+            hint=_hint(),
         )
     )
     origins, stages = list(Origin), list(Stage)
@@ -344,6 +349,21 @@ def _nodes(found: pl.DataFrame, ops: pl.DataFrame, places: pl.DataFrame) -> list
         Node(rank, op, name, row, origins[origin], stages[stage], *rest)
         for rank, op, name, row, origin, stage, *rest in rows.iter_rows()
     ]
+
+
+def _hint() -> pl.Expr:
+    """What may explain a node, by its origin."""
+    values = {origin: list(Origin).index(origin) for origin in Origin}
+    handed, kept = ([values[one] for one in some] for some in ((Origin.GIVEN, Origin.INHERITED), (Origin.WEIGHT,)))
+    met = [values[one] for one in (Origin.COMMUNICATION, Origin.GIVEN, Origin.UNSEEN)]
+    parts = [
+        pl.when(col("origin").is_in(handed)).then(phrase("before it stands {}", col("before"))),
+        pl.when(col("origin").is_in(handed + kept)).then(
+            phrase("it has the values of the golden side's {}", col("twin"))
+        ),
+        pl.when(col("origin").is_in(met)).then("sizes"),
+    ]
+    return pl.concat_str(parts, separator="; ", ignore_nulls=True).fill_null("")
 
 
 def _lead(found: Sequence[Node]) -> list[Node]:

@@ -34,15 +34,21 @@ OP_FACTS: Final[Mapping[str, pl.DataType]] = {
     "inputs": pl.UInt8(),  # Seen, of inputs and parameters
     "input_gap": pl.Float64(),  # how far the worst input is off: relative error of its norm, or share of elements beyond a thousandth;
     # of a backward the call of its forward counts too, whose values it uses
+    "fed": pl.UInt8(),  # Seen, of inputs without parameters
+    "fed_gap": pl.Float64(),  # how far the worst of these is off
     "output_gap": pl.Float64(),  # the same of the worst output; null where it has no such figure
     "far_in": pl.Boolean(),  # a tensor among the inputs is as far off as makes an output differ by itself
+    "weighs": pl.Boolean(),  # a parameter differs, and an output with it
     "inputless": pl.Boolean(),  # a gradient of parameters or a debug save: it has no input side at all
     "follows": pl.Boolean(),  # an earlier op of this rank explains it (see ``kernels.consequences``)
     "row": pl.String(),  # name of the first output that is of this kind
     "figures": pl.String(),  # what differs there, in figures
     "message": pl.String(),  # Err_message of that row
     "input_row": pl.String(),  # name of the first input that differs, null where none does
+    "input_at": pl.UInt32(),  # its row number in the target's table
     "input_figures": pl.String(),
+    "before": pl.String(),  # the op of one side directly before it, and which side ("X, which only the target has"); null for none
+    "twin": pl.String(),  # golden op of its kind that was given just what its first differing input holds; null for none
 }
 
 CALL_FACTS: Final[Mapping[str, pl.DataType]] = {
@@ -54,6 +60,7 @@ CALL_FACTS: Final[Mapping[str, pl.DataType]] = {
     "got_gap": pl.Float64(),
     "row": pl.String(),  # name of the first given tensor that differs, null where none does
     "figures": pl.String(),
+    "sizes": pl.String(),  # how many ranks make the call on either side, where that differs; else null
 }
 
 

@@ -15,14 +15,26 @@ from opassay.kernels.op_facts import (
     candidates,
     facts_of,
     forward_gaps,
-    met_ops,
-    missing_ops,
+    of_one_op,
+    other_weight,
     row_facts,
     with_lacking,
+)
+from opassay.kernels.op_partners import (
+    fused_otherwise,
+    groups_of_other_size,
+    loosely_mapped,
+    met_ops,
+    missing_ops,
+    partners,
+    recorded_early,
+    standing_before,
+    twins,
 )
 from opassay.pipeline.difference.parents import read_parents
 from opassay.pipeline.judge import Judging
 from opassay.schemas import headers
+from opassay.schemas.dump_rows import STATISTICS, DumpTable
 from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, RankFacts, Seen
 from opassay.schemas.vocab import DumpMode, Section
 
@@ -46,9 +58,18 @@ class FactsCollector:
 
     def __init__(self, judging: Judging, *, detailed: bool) -> None:
         self._table, self._mode, self._detailed = judging.target, judging.mode, detailed
+        self._golden = judging.golden
         self._calls = communication_calls(self._table)
+        self._rows = _ops_of_rows(judging)
+        self._pairs = partners(self._rows)
+        self._matched = self._pairs["golden_op"].is_not_null().any()
+        self._loose = loosely_mapped(self._rows)
         self._lacking = _lacking(judging)
-        self._tensors = communication_tensors(self._table, self._calls).select("op", "item", "side", "row")
+        self._lenient = judging.lenient
+        self._fused = fused_otherwise(self._rows)
+        tensors = communication_tensors(self._table, self._calls)
+        self._tensors = tensors.select("op", "item", "side", "row")
+        self._early, self._sizes = self._both_sides(tensors)
         self._ops = pl.DataFrame(schema=dict(OP_FACTS))
         self._exchanged = [pl.DataFrame(schema=dict(CALL_FACTS))]
         self._met: list[pl.DataFrame] = []
@@ -69,11 +90,18 @@ class FactsCollector:
         polars.DataFrame
             Facts of the slice, schema ``OP_FACTS``.
         """
-        rows = row_facts(judged, self._mode)
-        self._met.append(met_ops(judged))
+        rows = row_facts(judged, self._mode, self._loose)
+        facts = told = with_lacking(facts_of(rows), rows, self._lacking)
+        if not self._matched:  # two dumps that have nothing in common: there is no answer to look for
+            return told
+        if self._lenient:  # training and inference have ops and outputs of their own, by design
+            rows = of_one_op(rows, self._fused)
+            facts = facts_of(rows).filter(pl.col("kind") != Kind.ALONE)
+        else:
+            self._met.append(met_ops(judged))
         self._forwards.append(forward_gaps(rows))
-        facts = self._with_consequences(with_lacking(facts_of(rows), rows, self._lacking))
-        exchanged = call_facts(rows, self._tensors)
+        facts = self._with_consequences(facts)
+        exchanged = call_facts(rows, self._tensors, self._early)
         self._ops = candidates(pl.concat([self._ops, facts]))
         self._exchanged.append(exchanged)
         if self._detailed and len(self._details) < _DETAILED:
@@ -81,7 +109,7 @@ class FactsCollector:
             idle = pl.col("op").is_in(self._calls["op"].implode()) & ~pl.col("op").is_in(odd["op"].implode())
             wanted = self._ops.filter(pl.col("op").is_in(facts["op"].implode()) & ~idle)["op"]
             self._keep_rows(judged, cells, wanted.head(_DETAILED - len(self._details)))
-        return facts
+        return told
 
     def finish(self, rank: int, label: str, stacks: StackTexts | None) -> RankFacts:
         """Everything the search wants to know of this rank.
@@ -104,12 +132,39 @@ class FactsCollector:
             known = list(self._details)
             for op, text in zip(known, stacks(names.gather(known).to_list()), strict=True):
                 self._details[op]["stack"] = stack_lines(text)
-        exchanged = pl.concat(self._exchanged)
-        return RankFacts(rank, label, self._ops, self._calls, exchanged, missing, places, self._details)
+        exchanged = pl.concat(self._exchanged).drop("sizes")
+        exchanged = exchanged.join(self._sizes, on=["op", "item"], how="left", maintain_order="left")
+        return RankFacts(rank, label, self._explained(), self._calls, exchanged, missing, places, self._details)
+
+    def _both_sides(self, tensors: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """``op`` and ``item`` of the target's communications that one side recorded too early, and of those that another number of
+        ranks makes on the golden side, with ``sizes``."""
+        early = recorded_early(self._calls, tensors)
+        golden = communication_calls(self._golden) if self._calls.height else self._calls
+        if golden.height:
+            theirs = recorded_early(golden, communication_tensors(self._golden, golden)).rename({"op": "golden_op"})
+            early = pl.concat([early, theirs.join(self._pairs, on="golden_op").select("op", "item")]).unique()
+        return early, groups_of_other_size(self._pairs, self._calls, golden)
+
+    def _explained(self) -> pl.DataFrame:
+        """The ops that may be an answer, with what stands before them and which golden op has the values that they were given."""
+        ops = self._ops.drop("before", "twin")
+        before = standing_before(self._rows, self._pairs, self._table.ops["name"], self._golden.ops["name"])
+        given = ops.filter(pl.col("input_at").is_not_null()).select("op", "input_at")
+        wanted = _described(self._table, given["input_at"]).with_columns(given["op"])
+        slots = set(wanted["slot"].to_list())
+        codes = [code for code, slot in enumerate(self._golden.slots) if slot in slots]
+        same = pl.any_horizontal(pl.col(name).is_in(wanted[name].drop_nulls().implode()) for name in ("norm", "md5"))
+        rows = self._golden.rows.with_row_index("at")  # few of them get a name and a shape
+        near = rows.filter(pl.col("slot").is_in(codes) & same)["at"]
+        found = twins(wanted, _described(self._golden, near))
+        for told in (before, found):
+            ops = ops.join(told, on="op", how="left", maintain_order="left")
+        return ops.select(list(OP_FACTS))
 
     def _with_consequences(self, facts: pl.DataFrame) -> pl.DataFrame:
         """Facts that know which ops an earlier one explains, and how far off the forward of a backward is."""
-        wrong = facts.filter(pl.col("kind") == Kind.NUMBERS)["name"].to_list()
+        wrong = facts.filter((pl.col("kind") == Kind.NUMBERS) | other_weight())["name"].to_list()
         if not wrong:
             return facts
         if self._consequences is None:  # modules are of no use before something differs
@@ -144,6 +199,32 @@ class FactsCollector:
             message = self._table.p2p.get(row["target_row"])
             figures["NPU P2POp peer"] = "None" if message is None else str(message.peer)
             kept[side][row["target_name"]] = figures
+
+
+def _ops_of_rows(judging: Judging) -> pl.DataFrame:
+    """Ops of the rows that meet: ``target_op`` and ``golden_op``, null for a side that is not there, ``golden_section``,
+    ``golden_kind`` and ``match``."""
+    pairs = judging.pairs
+    golden = judging.golden.rows.select(pl.col("op", "section", "kind").gather(pairs["golden_row"]))
+    return pl.DataFrame(
+        [
+            judging.target.rows["op"].gather(pairs["target_row"]).alias("target_op"),
+            golden["op"].alias("golden_op"),
+            golden["section"].alias("golden_section"),
+            golden["kind"].alias("golden_kind"),
+            pairs["match"],
+        ]
+    )
+
+
+def _described(table: DumpTable, rows: pl.Series) -> pl.DataFrame:
+    """What ``twins`` wants to know of these rows."""
+    picked = table.rows[rows]
+    return picked.select("kind", "md5", *STATISTICS).with_columns(
+        table.ops["name"].gather(picked["op"]).alias("name"),
+        pl.Series("slot", table.slots, dtype=pl.String).gather(picked["slot"]),
+        pl.Series("shape", table.shapes, dtype=pl.String).gather(picked["shape"]),
+    )
 
 
 def _lacking(judging: Judging) -> pl.DataFrame:

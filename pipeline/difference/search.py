@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from opassay.kernels.call_events import join_calls
 from opassay.kernels.first_difference import FirstDifference, Node, Origin, Stage, find_first
 from opassay.kernels.op_facts import CLEAN, LACKS
-from opassay.pipeline.report.console import FirstOp
+from opassay.kernels.rules import RULES
+from opassay.pipeline.report.summary import NOT_OF_NUMBERS, FirstOp
 from opassay.schemas.op_facts import RankFacts
 
 MOST = 5  # ops of an answer that a panel shows
@@ -19,14 +20,23 @@ WHY = {
     Origin.ADDED: "its inputs agree, its output does not",
     Origin.COMMUNICATION: "communication fault: what the ranks gave agrees, what this rank got does not",
     Origin.GIVEN: "this rank gives other values into the communication, and no earlier op of it shows where they come from",
+    Origin.WEIGHT: "its weight differs, and no other input of it does",
     Origin.INHERITED: "its inputs differ already, and nothing before it in the dump says why",
     Origin.UNSEEN: "what went into it is not in the dump, and nothing before it differs",
     Origin.INPUTLESS: "no op with inputs differs before it",
-    Origin.DTYPE: "the numbers agree, the dtype does not",
-    Origin.ALONE: "the golden side does not have it",
-    Origin.MISSING: "the golden side has it, the target does not",
+    Origin.DTYPE: f"{NOT_OF_NUMBERS} but the dtype",
+    Origin.ALONE: f"{NOT_OF_NUMBERS}; the golden side does not have it",
+    Origin.MISSING: f"{NOT_OF_NUMBERS}; the golden side has it, the target does not",
 }
 """Reason of a node by its origin."""
+
+_OF_OUTPUT = (
+    Origin.ADDED,
+    Origin.COMMUNICATION,
+    Origin.UNSEEN,
+)  # origins whose row is an output, which a rule may judge
+_OF_NUMBERS = frozenset(rule.name for rule in RULES if not (rule.formal or rule.always))
+_LEVELS = {"error": 0, "warning": 1}
 
 WHERE = {
     Stage.BEFORE: "before any communication",
@@ -103,12 +113,28 @@ def told(
 
 
 def reason_of(node: Node) -> str:
-    """Why a node is an answer: its origin, and what its row's messages or figures say."""
+    """Why a node is an answer: its origin, what its row's rules or figures say, and what stands beside it."""
     if node.figures == LACKS:
-        return LACKS
-    texts = [text.partition(": ")[2] for text in json.loads(node.message) if not text.startswith("note: ")]
+        return f"{NOT_OF_NUMBERS}; {LACKS}"
     why = WHY[node.origin]
+    if node.origin in (Origin.ALONE, Origin.MISSING):
+        return why
     if node.origin is Origin.ADDED and (node.input_gap or 0.0) > CLEAN:
         why = "its output differs far more than its inputs"
-    told = texts[0] if texts else node.figures
-    return f"{why}: {told}" if told else why
+    rules = {"dtype"} if node.origin is Origin.DTYPE else _OF_NUMBERS
+    texts = json.loads(node.message)
+    told = _gravest(texts, rules) or node.figures
+    reason = f"{why}: {told}" if told else why
+    if node.origin in _OF_OUTPUT and not any(_level(text) in _LEVELS for text in texts):
+        reason = f"{reason}; no rule of the report judges this row"
+    return f"{reason}; {node.hint}" if node.hint else reason
+
+
+def _gravest(texts: Sequence[str], rules: Collection[str]) -> str:
+    """The gravest message of some rules, the first of several, without its level; "" for none."""
+    chosen = [text for text in texts if _level(text) in _LEVELS and text.rpartition("[")[2].rstrip("]") in rules]
+    return min(chosen, key=lambda text: _LEVELS[_level(text)], default="").partition(": ")[2]
+
+
+def _level(text: str) -> str:
+    return text.partition(":")[0]

@@ -187,12 +187,14 @@ def test_call_stacks(compare: Compare, tmp_path: Path) -> None:
 def test_point_to_point_columns(compare: Compare, tmp_path: Path) -> None:
     name = "Distributed.batch_isend_irecv.0.forward"
 
-    def batch(leaf: Any) -> dict[str, Any]:
-        ends = [
+    def ends(got: Any) -> list[dict[str, Any]]:
+        return [
             {"class_type": "torch.distributed.P2POp", "tensor": one, "op": op, "peer": peer, "tag": 0, "group_id": "0"}
-            for op, peer, one in (("isend", 1, GOOD), ("irecv", 0, leaf))
+            for op, peer, one in (("isend", 1, GOOD), ("irecv", 0, got))
         ]
-        return call([ends], [ends])
+
+    def batch(got: Any) -> dict[str, Any]:
+        return call([ends(tensor(stats=(0.0, 0.0, 0.0, 0.0)))], [ends(got)])
 
     compare(*sides(tmp_path, {name: batch(BAD)}, {name: batch(GOOD)}))
     rows = ops()[name]["op_items"]
@@ -235,7 +237,7 @@ def test_nothing_differs(compare: Compare, tmp_path: Path) -> None:
     assert status == 0
     assert not list(Path("output").glob("diff_analyze_*"))
     assert all(one["is_same"] for one in ops().values())
-    assert "no operator differs; there is nothing to analyze" in lines
+    assert "no op differs; there is nothing to analyze" in lines
 
 
 def test_a_rank_that_cannot_be_compared_leaves_no_file(compare: Compare, tmp_path: Path) -> None:
@@ -281,7 +283,7 @@ def test_each_step_has_its_own_answer(compare: Compare, tmp_path: Path) -> None:
         "step1": [("rank_1", OTHER)], "step2": [("rank_1", THIRD)],
     }  # fmt: skip
     assert len(list(Path("output").rglob("compare_result_rank*.json"))) == 6
-    assert "step0: no operator differs; there is nothing to analyze" in lines
+    assert "step0: no op differs; there is nothing to analyze" in lines
 
 
 def renamed(data: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -327,5 +329,7 @@ def test_an_op_that_lacks_an_output_of_its_partner_is_not_the_same(tmp_path: Pat
         "Torch.add.0.forward": True,
     }
     (answer,) = (json.loads(path.read_text()) for path in (tmp_path / "out").glob("diff_analyze_*.json"))
-    assert answer["rank_0"][0]["reason"] == "its golden partner has an output that it lacks"
+    assert answer["rank_0"][0]["reason"] == (
+        "nothing that was compared differs; its golden partner has an output that it lacks"
+    )
     assert answer["rank_0"][0]["row"] == "Torch.mul.0.forward.output.1"

@@ -38,7 +38,14 @@ class Rank:
         return self._add({**row, **facts})
 
     def talk(
-        self, api: str, *, gives: float | None = None, gets: float | None = None, role: str = "collective", **call: Any
+        self,
+        api: str,
+        *,
+        gives: float | None = None,
+        gets: float | None = None,
+        role: str = "collective",
+        sizes: str | None = None,
+        **call: Any,
     ) -> int:
         """A communication: how far off what it gives and gets is; None where it has no such side or it is not seen."""
         op = self.count
@@ -51,12 +58,13 @@ class Rank:
         self.calls.append({"op": op, "item": 0, "api": api, "way": "forward", "role": role, "group": "", **call})
         shown = ("given", "far") if ends[0] == Seen.DIFFER else (None, None)
         self.exchanged.append(
-            dict(zip(CALL_FACTS, (op, 0, int(ends[0]), int(ends[1]), gives, gets, *shown), strict=True))
+            dict(zip(CALL_FACTS, (op, 0, int(ends[0]), int(ends[1]), gives, gets, *shown, sizes), strict=True))
         )
         return op
 
     def _row(self, name: str, seen: Seen, kind: Kind) -> dict[str, Any]:
         plain = {"far_in": False, "inputless": False, "follows": False, "message": "[]", "row": f"{name}.output.0"}
+        plain |= {"weighs": False, "fed": int(seen), "fed_gap": 0.0}
         return {"name": name, "kind": int(kind), "inputs": int(seen), "input_row": f"{name}.input.0", **plain}
 
     def _add(self, row: dict[str, Any]) -> int:
@@ -66,7 +74,9 @@ class Rank:
 
     def facts(self) -> RankFacts:
         """What the search gets."""
-        rows = [row for row in self.ops if row["kind"] or row["far_in"] or row["name"].startswith("Distributed")]
+        rows = [
+            one for one in self.ops if one["kind"] or one["far_in"] or one["weighs"] or "Distributed" in one["name"]
+        ]
         ops = candidates(frame(rows, OP_FACTS))
         called = {call["op"] for call in self.calls}
         counted = [sum(1 for one in range(op) if one not in called) for op in range(self.count)]
@@ -251,22 +261,90 @@ def test_what_follows_from_an_earlier_op_is_not_independent() -> None:
     assert short(solve(rank)) == ([(0, 0, "added")], [])
 
 
-def test_inherited_shows_the_input_and_the_op_of_one_side_before_it() -> None:
+def test_inherited_shows_the_input_and_what_stands_beside_it() -> None:
     rank = Rank(0)
     rank.compute()
-    rank.missing.append((0, "Torch.relu.0.forward"))
-    rank.compute(given=OFF, out=OFF, input_figures="max 1 against 2")
+    beside = {"before": "Torch.relu.0.forward, which only the golden side has", "twin": "Torch.op.7.forward"}
+    rank.compute(given=OFF, out=OFF, input_figures="max 1 against 2", **beside)
+    rank.compute(given=OFF, out=OFF, before="Torch.neg.0.forward, which only the target has")
     (node,) = solve(rank).nodes
-    assert node.row == "Torch.op.1.forward.input.0"
-    assert node.figures == "max 1 against 2; before it stands Torch.relu.0.forward, which only the golden side has"
-    assert node.message == "[]"
+    assert (node.row, node.figures, node.message) == ("Torch.op.1.forward.input.0", "max 1 against 2", "[]")
+    assert node.hint == (
+        "before it stands Torch.relu.0.forward, which only the golden side has; "
+        "it has the values of the golden side's Torch.op.7.forward"
+    )
 
 
-def test_an_op_of_the_target_alone_is_told_the_same_way() -> None:
+def test_what_is_given_shows_the_op_of_one_side_before_it_too() -> None:
     rank = Rank(0)
-    rank.compute(name="Torch.neg.0.forward", kind=int(Kind.ALONE))
-    rank.compute(given=OFF, out=OFF, input_figures="max 1 against 2")
-    assert solve(rank).nodes[0].figures.endswith("before it stands Torch.neg.0.forward, which only the target has")
+    op = rank.talk("broadcast", gives=OFF, gets=OFF, root=0)
+    rank.ops[op]["before"] = "Tensor.__mul__.1.forward, which only the target has"
+    other = Rank(1)
+    other.talk("broadcast", gives=0.0, gets=OFF, root=0)
+    (node,) = solve(rank, other).nodes
+    assert (node.origin, node.hint) == (
+        Origin.GIVEN,
+        "before it stands Tensor.__mul__.1.forward, which only the target has",
+    )
+
+
+def test_an_op_with_an_error_of_its_own_has_no_such_hint() -> None:
+    rank = Rank(0)
+    rank.compute(out=OFF, before="Torch.neg.0.forward, which only the target has", twin="Torch.op.7.forward")
+    assert solve(rank).nodes[0].hint == ""
+
+
+def weight(rank: Rank, name: str, *, fed: float | None = 0.0, out: float = OFF, **facts: Any) -> int:
+    """A call of a module whose weight differs: how far off what it is fed (None: not seen) and its output are."""
+    seen = Seen.NOTHING if fed is None else Seen.DIFFER if fed > 0.1 else Seen.AGREE
+    known = {"fed": int(seen), "fed_gap": fed, "weighs": out > 0.1, "input_row": f"{name}.parameters.weight"}
+    return rank.compute(given=OFF, out=out, name=name, **{**known, **facts})
+
+
+@pytest.mark.parametrize(
+    ("fed", "out", "origin"),
+    [(0.0, OFF, "weight"), (0.05, OFF, "weight"), (None, OFF, "weight"), (0.0, 0.0, "weight"), (OFF, OFF, "inherited")],
+)
+def test_a_weight_that_differs_is_inherited_from_nothing(fed: float | None, out: float, origin: str) -> None:
+    rank = Rank(0)
+    rank.compute()
+    weight(rank, "Module.fc.Linear.forward.0", fed=fed, out=out)
+    (node,) = solve(rank).nodes
+    assert (node.op, node.origin.value) == (1, origin)
+    assert node.row == "Module.fc.Linear.forward.0.parameters.weight"
+
+
+@pytest.mark.parametrize(("fed", "out", "named"), [(0.0, OFF, True), (0.02, OFF, False), (0.0, 0.0, False)])
+def test_a_weight_behind_a_fault_is_told_where_it_does_harm_and_all_else_is_equal(
+    fed: float, out: float, named: bool
+) -> None:
+    rank = Rank(0)
+    rank.compute(out=OFF)
+    weight(rank, "Module.fc.Linear.forward.0", fed=fed, out=out)
+    assert short(solve(rank)) == ([(0, 0, "added")], [(0, 1, "weight")] if named else [])
+
+
+def test_a_weight_that_several_calls_use_is_told_once() -> None:
+    rank = Rank(0)
+    weight(rank, "Module.fc.Linear.forward.0")
+    weight(rank, "Module.fc.Linear.forward.1")
+    weight(rank, "Module.head.Linear.forward.0")
+    assert short(solve(rank)) == ([(0, 0, "weight")], [(0, 2, "weight")])
+
+
+def test_a_weight_that_puts_its_output_off_a_little_is_a_difference() -> None:
+    rank = Rank(0)
+    weight(rank, "Module.fc.Linear.forward.0", out=0.05, weighs=True, far_in=False)
+    assert short(solve(rank)) == ([(0, 0, "weight")], [])
+
+
+def test_a_collective_of_other_sizes_is_no_communication_fault() -> None:
+    ranks = [Rank(0), Rank(1)]
+    for rank in ranks:
+        rank.talk("all_reduce", gives=0.0, gets=OFF, sizes="4 ranks take part, 2 on the golden side")
+    found = solve(*ranks)
+    assert short(found) == ([(0, 0, "unseen"), (1, 0, "unseen")], [])
+    assert {node.hint for node in found.nodes} == {"4 ranks take part, 2 on the golden side"}
 
 
 @pytest.mark.parametrize(

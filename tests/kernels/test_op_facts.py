@@ -19,10 +19,11 @@ from opassay.kernels.op_facts import (
     candidates,
     facts_of,
     forward_gaps,
-    met_ops,
-    missing_ops,
+    other_weight,
+    other_weight_first,
     row_facts,
 )
+from opassay.kernels.op_partners import met_ops, missing_ops
 from opassay.pipeline.read.dump_json import read_dump
 from opassay.schemas.op_facts import CALL_FACTS, MISSING, OP_FACTS, Kind, Seen
 
@@ -124,6 +125,21 @@ def test_inputs(tmp_path: Path, target: list[Any], golden: list[Any], expected: 
     found = one(tmp_path, call(target, [stats(40.0)]), call(golden, [stats()]))
     assert found is not None
     assert found["inputs"] == expected
+
+
+@pytest.mark.parametrize(
+    ("weight", "out", "inputs", "weighs"),
+    [(10.05, 13.0, Seen.AGREE, False), (10.5, 10.5, Seen.DIFFER, True), (10.5, 10.05, Seen.DIFFER, False)],
+    ids=["held", "off", "without effect"],
+)
+def test_a_parameter_agrees_up_to_a_hundredth(
+    tmp_path: Path, weight: float, out: float, inputs: Seen, weighs: bool
+) -> None:
+    name = "Module.fc.Linear.forward.0"
+    target = {**call([stats()], [stats(out)]), "parameters": {"weight": stats(weight)}}
+    golden = {**call([stats()], [stats()]), "parameters": {"weight": stats()}}
+    found = facts(tmp_path, {name: target}, {name: golden}, level="L0")[name]
+    assert (found["inputs"], found["fed"], found["fed_gap"], found["weighs"]) == (inputs, Seen.AGREE, 0.0, weighs)
 
 
 def test_parameters_are_inputs(tmp_path: Path) -> None:
@@ -260,8 +276,9 @@ def row(number: int, **facts: Any) -> dict[str, Any]:
         "inputs": Seen.AGREE,
         "input_gap": 0.0,
     }
-    flags = {"output_gap": 2.0, "far_in": False, "inputless": False, "follows": False}
-    return {**plain, **known, **flags, **facts}
+    flags = {"output_gap": 2.0, "far_in": False, "weighs": False, "inputless": False, "follows": False, "fed_gap": 0.0}
+    made = {**plain, **known, **flags, **facts}
+    return made | {"fed": int(facts.get("fed", made["inputs"]))}
 
 
 def table(*rows: dict[str, Any]) -> pl.DataFrame:
@@ -279,6 +296,7 @@ def table(*rows: dict[str, Any]) -> pl.DataFrame:
         ({"inputs": Seen.NOTHING, "input_gap": None}, False, False),
         ({"inputs": Seen.DIFFER, "input_gap": 0.15}, False, True),
         ({"inputs": Seen.DIFFER, "input_gap": 0.25}, False, False),
+        ({"inputs": Seen.DIFFER, "input_gap": 0.0}, False, False),
         ({"inputs": Seen.DIFFER, "input_gap": math.inf, "output_gap": math.inf}, False, False),
         ({"inputs": Seen.DIFFER, "input_gap": None, "output_gap": None}, False, False),
         ({"follows": True}, False, True),
@@ -290,15 +308,33 @@ def test_an_error_of_its_own(facts: dict[str, Any], always: bool, first: bool) -
     assert table(row(0, **facts)).select(a=added(), b=added_first()).row(0) == (always, first)
 
 
+@pytest.mark.parametrize(
+    ("facts", "always", "first"),
+    [
+        ({"fed": Seen.AGREE}, True, True),
+        ({"fed": Seen.AGREE, "fed_gap": None}, True, True),
+        ({"fed": Seen.AGREE, "fed_gap": 0.0011}, False, True),
+        ({"fed": Seen.NOTHING, "fed_gap": None}, False, True),
+        ({"fed": Seen.DIFFER}, False, False),
+        ({"fed": Seen.AGREE, "weighs": False}, False, True),
+        ({"fed": Seen.AGREE, "follows": True}, False, True),
+    ],
+)
+def test_a_weight_of_its_own(facts: dict[str, Any], always: bool, first: bool) -> None:
+    made = row(0, **{"inputs": Seen.DIFFER, "input_gap": 2.0, "weighs": True, **facts})
+    assert table(made).select(a=other_weight(), b=other_weight_first()).row(0) == (always, first)
+
+
 def test_candidates_keep_the_first_of_each_kind_and_every_error_of_its_own() -> None:
     off = {"inputs": Seen.DIFFER, "input_gap": 2.0}
     rows = [
         row(0, **off), row(1, **off), row(2), row(3, kind=Kind.ALONE), row(4, kind=Kind.ALONE), row(5, kind=Kind.DTYPE),
         row(6, name="Distributed.send.0.forward", kind=Kind.SAME), row(7, name="Distributed.send.1.forward", kind=Kind.SAME),
         row(8, inputless=True), row(9, inputless=True), row(10, **off, kind=Kind.SAME, far_in=True), row(11, **off), row(12),
+        row(13, **off, weighs=True, fed=Seen.AGREE),
     ]  # fmt: skip
     kept = candidates(table(*rows))
-    assert kept["op"].to_list() == [0, 2, 3, 5, 6, 7, 8, 10, 12]
+    assert kept["op"].to_list() == [0, 2, 3, 5, 6, 7, 8, 10, 12, 13]
     assert candidates(pl.concat([candidates(table(*rows[:5])), table(*rows[5:])])).equals(kept)
 
 

@@ -116,8 +116,8 @@ class _Analysis:
         return {} if mine is None else {key: getattr(mine, key) for key in ("stage", "layer", "sub_layer", "origin")}
 
     def words(self, rows: Sequence[Judged], node: Mapping[str, Any], name: str) -> None:
-        """Row and reason: a row that differs, an input of what the operator has not made itself, and some text."""
-        side = inputs_state if node["origin"] in ("inherited", "given") else None
+        """Row and reason: a row that differs, an input or parameter of what the operator has not made itself, and some text."""
+        side = inputs_state if node["origin"] in ("inherited", "given", "weight") else None
         differing = {
             r.pair.row.name
             for r in rows

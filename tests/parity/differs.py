@@ -15,6 +15,8 @@ from tests.parity.verdict import REDUNDANT, relative_share
 
 FAR = 0.5
 CLOSE = 0.1
+HELD = 0.01
+CLEAN = 1e-3
 MUCH_MORE = 10.0
 NUMBERS, DTYPE, ALONE = "numbers", "dtype", "alone"
 TELLING = frozenset(
@@ -119,7 +121,7 @@ def op_differences(rows: Sequence[Judged]) -> list[Difference]:
 
 
 def inputs_state(rows: Sequence[Judged]) -> tuple[str, float]:
-    """``differ``, ``agree`` or ``none`` (nothing to compare), and how far the worst input is off."""
+    """``differ``, ``agree`` or ``none`` (nothing to compare), and how far the worst input is off; a parameter agrees up to a hundredth."""
     state, worst = "none", 0.0
     for row in rows:
         pair = row.pair
@@ -131,7 +133,7 @@ def inputs_state(rows: Sequence[Judged]) -> tuple[str, float]:
             continue
         off = gap(pair)
         changed = any(f.rule in ("scalar", "value changed", "shape") for f in row.firings[row.at])
-        if changed or (off is not None and off > CLOSE):
+        if changed or (off is not None and off > (HELD if pair.row.section == "parameters" else CLOSE)):
             state = "differ"
         elif state != "differ" and (off is not None or pair.row.kind == "scalar"):
             state = "agree"
@@ -144,6 +146,16 @@ def starts_here(rows: Sequence[Judged]) -> bool:
     state, worst = inputs_state(rows)
     off = max((gap(r.pair) or 0.0 for r in rows if is_result(r.pair)), default=0.0)
     return state != "differ" or (rows[0].pair.mode != "md5" and worst > 0 and off > MUCH_MORE * worst)
+
+
+def weight_state(rows: Sequence[Judged]) -> str:
+    """``own`` where a parameter differs and all else that goes in is all but equal, ``first`` where nothing else is known to differ,
+    ``""`` where no parameter does or another input does as well."""
+    held = [row for row in rows if row.pair.row.section == "parameters"]
+    fed, worst = inputs_state([row for row in rows if row.pair.row.section != "parameters"])
+    if inputs_state(held)[0] != "differ" or fed == "differ":
+        return ""
+    return "own" if fed == "agree" and worst <= CLEAN else "first"
 
 
 def same_fault(rows: Sequence[Judged], ours: bool) -> str:

@@ -14,7 +14,16 @@ from typing import Any
 
 from tests.parity.calls import Call, api_of, calls_of, events_of
 from tests.parity.compare import Judged
-from tests.parity.differs import ALONE, DTYPE, NUMBERS, Difference, inputs_state, op_differences, starts_here
+from tests.parity.differs import (
+    ALONE,
+    DTYPE,
+    NUMBERS,
+    Difference,
+    inputs_state,
+    op_differences,
+    starts_here,
+    weight_state,
+)
 from tests.parity.op_json import RankSide
 
 IDLE = re.compile(r"Torch\.(empty|fill_?)\.|Tensor\.(fill_|__setitem__)\.")
@@ -36,7 +45,7 @@ class Answer:
     layer, sub_layer : int
         Communications behind it, over all ranks; operators that compute since the last one.
     origin : str
-        ``added``, ``inherited``, ``communication``, ``given``; of what has no numbers with inputs: ``inputless``, ``dtype``,
+        ``added``, ``weight``, ``inherited``, ``communication``, ``given``; of what has no numbers with inputs: ``inputless``, ``dtype``,
         ``alone``, or ``missing`` where only the golden side has it.
     """
 
@@ -88,9 +97,12 @@ class _Rank:
         while self.at < len(self.records) and self.records[self.at] not in self.talking:
             record = self.records[self.at]
             if self.numbers(record):
+                weight, clean = weight_state(self.ops[record]), not (self.touched or self.own)
                 if starts_here(self.ops[record]):
                     self.answer(record, "added")
-                elif not (self.touched or self.own):
+                elif weight == "own" or (weight and clean):
+                    self.answer(record, "weight")
+                elif clean:
                     self.answer(record, "inherited")
                 self.own = True
             if not IDLE.match(record):

@@ -30,6 +30,10 @@ def op(given: float = 1.0, got: float = 1.0, **more: Any) -> dict[str, Any]:
     return {"input_args": [tensor(value=given)], "output": [tensor(value=got, **more)]}
 
 
+def module(weight: float = 1.0, got: float = 1.0) -> dict[str, Any]:
+    return {**op(got=got), "parameters": {"weight": tensor(value=weight)}}
+
+
 def collective(given: float = 1.0, got: float = 1.0, **kwargs: Any) -> dict[str, Any]:
     return {"input_args": [tensor(value=given)], "input_kwargs": kwargs, "output": [tensor(value=got)]}
 
@@ -66,6 +70,7 @@ CHAIN = {
     "Torch.tanh.0.forward": op(),
     "Distributed.broadcast.0.forward": collective(src=whole(0)),
     "Torch.sin.0.forward": op(),
+    "Module.fc.Linear.forward.0": module(),
 }
 BEFORE = {"Torch.mul.0.forward": op(got=9), "Distributed.all_reduce.0.forward": collective(9, 9)}
 
@@ -109,6 +114,7 @@ BEFORE = {"Torch.mul.0.forward": op(got=9), "Distributed.all_reduce.0.forward": 
             {"Torch.sin.0.forward": op(1, 8)},
             [(0, "Torch.sin.0.forward", "added"), (1, "Torch.sin.0.forward", "added")],
         ),
+        ({}, {"Module.fc.Linear.forward.0": module(9, 9)}, [(1, "Module.fc.Linear.forward.0", "weight")]),
         ({"Torch.sin.0.forward": op(dtype="torch.float16")}, {}, [(0, "Torch.sin.0.forward", "dtype")]),
         ({"Torch.cos.0.forward": op()}, {}, [(0, "Torch.cos.0.forward", "alone")]),
     ],
