@@ -18,7 +18,8 @@ from opassay.schemas.options import CompareOptions
 
 if TYPE_CHECKING:
     import polars as pl
-    from opassay.pipeline.report.console import FirstOp
+    from opassay.kernels.first_difference import FirstDifference
+    from opassay.pipeline.report.summary import FirstOp
     from opassay.pipeline.report.tally import Tally
     from opassay.pipeline.run.rank import RankReport
 
@@ -89,7 +90,8 @@ class CompareReport:
         Returns
         -------
         list of FirstOp
-            Step by step; each has ``name``, ``reason``, ``rank``, ``where`` and ``leads``. Empty where nothing differs.
+            Step by step; each has ``name``, ``reason``, ``rank``, ``where``, ``leads`` and ``source``, the line of the user's code that
+            called it ("" where the dump has no call stacks). Empty where nothing differs.
         """
         from opassay.pipeline.difference.collect import FactsCollector
         from opassay.pipeline.difference.search import first_difference, told
@@ -105,8 +107,9 @@ class CompareReport:
                 for judged in report.judged():
                     collector.add(judged, judged)
                 facts.append(collector.finish(report.pair.rank, report.pair.label, None))
-            labels = {report.pair.rank: report.pair.name for report in held if len(held) > 1 or report.pair.label}
-            found += told(first_difference(facts), facts, labels, {})
+            labels = {report.pair.rank: report.pair.name for report in held if len(held) > 1 or report.pair.is_device}
+            first = first_difference(facts)
+            found += told(first, facts, labels, _sources(first, held))
         return found
 
     def write_csv(self, folder: str | PathLike[str]) -> list[Path]:
@@ -139,6 +142,19 @@ class CompareReport:
         for report in self.ranks:
             files += write_reports(report, options, report_folder(report.pair, options), stamp)[1]
         return files
+
+
+def _sources(first: FirstDifference, ranks: Sequence[RankReport]) -> dict[tuple[int, str], str]:
+    """(rank, op) -> line of the user's own code, of the ops of an answer."""
+    from opassay.pipeline.report.tally import own_line
+
+    found: dict[tuple[int, str], str] = {}
+    for report in ranks:
+        names = [node.name for node in (*first.nodes, *first.independent) if node.rank == report.pair.rank]
+        if names and report.stacks is not None:
+            lines = map(own_line, report.stacks.text_for(names))
+            found |= {(report.pair.rank, name): line for name, line in zip(names, lines, strict=True) if line}
+    return found
 
 
 def compare(

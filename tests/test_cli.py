@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opassay.pipeline.cli.main import main
+from opassay.pipeline.cli.main import COMMANDS, build_parser, main
+from opassay.pipeline.cli.usage_examples import USAGE_EXAMPLES
 
 from tests.dumps import call, scalar, tensor, tensor_call, write_dump
 
@@ -23,6 +24,17 @@ WARN = tensor(stats=(1, -1, 0, 11.5))
 STAMP = r"\d{14}"
 
 Tree = Callable[..., tuple[Path, Path]]
+
+
+class _Lacking:
+    """A finder before all others that knows one package not to be there."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name.partition(".")[0] == self._package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +125,37 @@ def test_2_where_nothing_could_be_compared(tree: Tree, capsys: pytest.CaptureFix
     assert compare(target, golden) == 2
     assert reports() == []
     assert "holds no records to compare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("word", "told"), [("plna", "did you mean plan?"), ("xyzzy", "opassay --help lists them")])
+def test_2_and_a_hint_for_a_command_that_there_is_not(word: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "-tp", "x"]) == 2
+    assert capsys.readouterr().err == f"opassay: error: there is no command {word}; {told}\n"
+
+
+@pytest.mark.parametrize(("name", "what"), [("polars", "opassay"), ("torch.fx", "'opassay[torch]'")])
+def test_2_and_one_line_where_a_package_is_missing(
+    name: str, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(_: object) -> int:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setitem(COMMANDS, "plan", lacking)
+    assert main(["plan", "-tp", "x", "-gp", "x"]) == 2
+    package = name.partition(".")[0]
+    assert capsys.readouterr().err == f"opassay: error: {package} is not installed: pip install --upgrade {what}\n"
+
+
+def test_a_package_of_the_reports_that_is_missing_is_one_line(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "xlsxwriter"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [_Lacking("xlsxwriter"), *sys.meta_path])
+    assert compare(*tree(GOOD), "--xlsx") == 2
+    told = capsys.readouterr().err
+    assert "rank0 is not compared: xlsxwriter is not installed: pip install --upgrade opassay\n" in told
+    assert "unexpected" not in told
 
 
 def test_2_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +261,11 @@ def test_quiet_says_one_line_a_report(tree: Tree, capsys: pytest.CaptureFixture[
     assert len(reports()) == 1
 
 
+def test_quiet_says_that_nothing_differs(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare(*tree(GOOD), "--quiet") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "first difference: none"
+
+
 def test_quiet_still_tells_what_went_wrong(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = tree(GOOD, GOOD)
     (target / "rank1" / "dump.json").write_text("")
@@ -283,6 +331,31 @@ def test_tensor_log_has_two_lines_a_row_in_row_order(
     assert "Cosine" not in logged[3]  # a scalar has no tensor data
 
 
+def test_tensor_log_names_what_only_golden_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = tensor_dumps(tmp_path)
+    text = golden.read_text(encoding="utf-8")
+    golden.write_text(
+        text.replace('"data": {', '"data": {"Torch.only.0.forward": {"output": [null]}, ', 1), encoding="utf-8"
+    )
+    assert compare(target, golden, "-tensor_log") == 0
+    told = capsys.readouterr().out
+    assert "compare: Torch.only.0.forward.output.0" in told
+    assert "compare: N/A" not in told
+
+
+def test_what_diff_analyze_compares_is_said_once_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in (0, 1):
+        for side in ("target", "golden"):
+            values = np.ones(3, np.float32)
+            record = tensor_call(tmp_path / side / f"rank{rank}", OP, [values], [values])
+            write_dump(tmp_path / side / f"rank{rank}", {OP: record}, task="tensor")
+    assert compare(tmp_path / "target", tmp_path / "golden", "-da") == 0
+    told = capsys.readouterr()
+    assert told.err.count("-da compares tensor dumps on the statistics") == 1
+    assert told.out.count("-da compares tensor dumps on the statistics") == 1  # in the panel
+    assert "rank0: -da" not in told.err + told.out
+
+
 def test_without_the_option_no_row_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare(*tensor_dumps(tmp_path)) == 0
     assert "compare: Torch" not in capsys.readouterr().out
@@ -309,6 +382,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"opassay {opassay.__version__}\n"
+
+
+@pytest.mark.parametrize("command", USAGE_EXAMPLES)
+def test_help_ends_with_examples_that_are_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out.splitlines()[-3:]
+    assert shown == ["examples:", *(f"  {line}" for line in USAGE_EXAMPLES[command])]
+    for line in USAGE_EXAMPLES[command]:
+        words = line.split()[1:]
+        assert build_parser().parse_args(words).command == words[0] == command
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

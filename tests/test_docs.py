@@ -68,6 +68,28 @@ def test_the_first_command_of_the_readme_does_what_it_says(
     assert len(list((beside_the_examples / "output" / "demo").glob("compare_result_rank*_*.csv"))) == 2
 
 
+@pytest.mark.slow
+def test_the_merge_and_the_collectives_of_the_readme_run(
+    beside_the_examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = [block for block in SHELL if "opassay merge_result" in block]
+    for line in block.splitlines():
+        assert main(line.partition("#")[0].split()[1:]) == 0, line
+    assert len(list((beside_the_examples / "output" / "merged").glob("*.xlsx"))) == 1
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_the_arguments_that_the_page_on_matching_names_are_the_librarys() -> None:
+    import inspect
+
+    import opassay
+
+    page = (ROOT / "docs" / "matching.md").read_text("utf-8")
+    table = page[page.index("| option | argument |") :].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)(?:=[^`]*)?`", "".join(line.split("|")[2] for line in table.splitlines()[2:])))
+    assert {"fuzzy", "shards", "target"} <= named <= set(inspect.signature(opassay.compare).parameters)
+
+
 def test_the_table_of_options_is_the_codes() -> None:
     assert options_table.markdown(options_table.COMPARE) in README
 
@@ -101,6 +123,13 @@ def test_files_named_in_the_documents_exist(page: Path) -> None:
     for name in re.findall(rf"`((?:{'|'.join(rooms)})/[\w/.*-]+)`", page.read_text("utf-8")):
         places = [ROOT / name, ROOT / f"{name}.py"]
         assert any(place.exists() for place in places) or list(ROOT.glob(name)) or list(ROOT.glob(f"{name}.py")), name
+
+
+def test_the_library_tells_where_the_first_op_was_called(beside_the_examples: Path) -> None:
+    import opassay
+
+    report = opassay.compare("examples/two_ranks/target/step0", "examples/two_ranks/golden/step0")
+    assert report.first_difference()[0].source.startswith("make_example.py, line ")
 
 
 def test_docstring_examples_of_the_library_run(beside_the_examples: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_golden_row_that_serves_twice_adds_up(tmp_path: Path, capsys: pytest.C
         (["--consistent_check", "--backend", "vllm"], "invalid choice"),
         (["--consistent_check", "--backend", "fsdp", "-fm"], "-fm"),
         (["--consistent_check", "--backend", "fsdp", "--shards", "auto"], "--shards"),
-        (["--wrapper", "("], "no regular expression"),
+        (["--wrapper", "("], "--wrapper '(' is no regular expression: unclosed group\n"),
         (["--wrapper", ".*"], "empty part"),
         (["--wrapper", ""], "empty part"),
         (["--wrapper", "a)|(b"], "'a)|(b' is no regular expression"),
@@ -174,8 +174,9 @@ def test_plan_counts_the_ways_and_names_what_has_no_partner(tmp_path: Path, caps
     assert "1  pair without wrappers" in told
     assert "1  of the target have no partner" in told
     lines = told.splitlines()
-    at = lines.index("    Module.head.Dense.forward.0")
-    assert lines[at + 1] == "      ~ Module.head.Linear.forward.0"
+    for op, near in (("Dense", "Linear"), ("Linear", "Dense")):  # of the target, of the golden side
+        at = lines.index(f"    Module.head.{op}.forward.0")
+        assert lines[at + 1] == f"      ~ Module.head.{near}.forward.0"
     assert "rows    2 compared, of 4 target and 4 golden" in told
 
 
@@ -187,6 +188,59 @@ def test_plan_says_what_fuzzy_matching_would_add(tmp_path: Path, capsys: pytest.
     assert "-fm would pair 2 more ops" in capsys.readouterr().out
     assert main(["plan", "-tp", str(target), "-gp", str(golden), "-fm"]) == 0
     assert "2  pair with another call index (-fm)" in capsys.readouterr().out
+
+
+def test_plan_says_what_fuzzy_matching_would_undo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One more call at the start: the others move by one, so the call that met the extra one's number is alone."""
+    target, golden = drifted(tmp_path)
+    assert main(["plan", "-tp", str(target), "-gp", str(golden)]) == 0
+    told = capsys.readouterr().out
+    assert (
+        "-fm would pair 1 more op, 2 with another call and leave 1 alone that pairs now: look at its plan too" in told
+    )
+    assert f"    {RELU.format(3)}\n      pairs with -fm: {RELU.format(2)}\n" in told
+
+
+def many(folder: Path) -> list[str]:
+    """Twelve ops of the target without a partner, of which two are calls of one; names like one of them are taken."""
+    record = SHAPED[2, 4]
+    names = [f"Functional.lone{number:02d}.0.forward" for number in range(11)] + ["Functional.lone00.1.forward"]
+    both = {"Functional.softmax.0.forward": record, "Torch.zzzzzz.0.backward": {"input": [tensor()], "output": []}}
+    target = write_dump(
+        folder / "t", {**both, **dict.fromkeys(names, record), "Functional.softmax_2.0.forward": record}
+    )
+    golden = write_dump(folder / "g", both)
+    return ["plan", "-tp", str(target), "-gp", str(golden)]
+
+
+def test_plan_names_the_first_and_counts_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = many(tmp_path)
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert told.count("    Functional.lone") == 8
+    assert "and 5 more; --all lists them" in told
+    assert main([*words, "--all"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("    Functional.lone") == 12
+    assert "more; --all" not in told
+    assert "golden side, without" not in told
+
+
+def test_plan_offers_free_names_of_the_same_direction_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record, back = SHAPED[2, 4], {"input": [tensor()], "output": [tensor()]}
+    ours = {
+        "Functional.softmax.0.forward": record,
+        "Functional.softmax_2.0.forward": record,
+        "Torch.none.0.forward": record,
+    }
+    theirs = {"Functional.softmax.0.forward": record, "Functional.softmax_3.0.backward": back}
+    target, golden = write_dump(tmp_path / "t", ours), write_dump(tmp_path / "g", theirs)
+    assert main(["plan", "-tp", str(target), "-gp", str(golden)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("    Functional.softmax_2.0.forward")
+    assert lines[at + 1] == "      all names like it have a partner"
+    assert lines[at + 2] == "    Torch.none.0.forward"  # and nothing looks like this one
+    assert lines[-1] == "    Functional.softmax_3.0.backward"
 
 
 def test_plan_of_several_ranks_goes_on_where_one_cannot_be_read(

@@ -18,6 +18,7 @@ from opassay.pipeline.report.files import make_folder, timestamp
 from opassay.pipeline.run.budget import Budget, PeakSampler, parse_bytes, usable_cores
 from opassay.pipeline.run.compare import RankOutcome, report_folder, run_plan
 from opassay.pipeline.run.device import check_device
+from opassay.pipeline.run.inputs import ON_STATISTICS
 from opassay.pipeline.run.plan import Plan, make_plan
 from opassay.pipeline.run.pool import Pool
 from opassay.pipeline.watch import logs
@@ -57,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     _announce(plan, options, budget)
     started, stamp = time.monotonic(), timestamp()
     outcomes: list[RankOutcome] = []
+    told: set[str] = set()
     pool = Pool(budget.workers)
     progress = Progress(verbosity)
     interrupted = False
@@ -65,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
             for outcome in run_plan(
                 plan, options, matching=matching, stamp=stamp, pool=pool, budget=budget, progress=progress
             ):
+                _report(outcome, told)
                 outcomes.append(outcome)
-                _report(outcome)
             pool.close()
         except KeyboardInterrupt:
             interrupted = True
@@ -80,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     summary = _summary(outcomes, plan, time.monotonic() - started, peak, budget, status)
     summary = replace(summary, first=answers, files=(*summary.files, *written))
     if arguments.quiet:
-        _tell_results(outcomes, answers, written)
+        _tell_results(outcomes, summary, written)
     else:
         console.show(summary)
     return status
@@ -102,7 +104,7 @@ def _answers(
 
         ranks = [outcome.facts for outcome in held if outcome.facts is not None]
         first = first_difference(ranks)
-        several = len(held) > 1 or bool(held[0].pair.label)
+        several = len(held) > 1 or held[0].pair.is_device
         labels = {outcome.pair.rank: outcome.pair.name for outcome in held if several}
         shown += told(first, ranks, labels, _sources(held))
         if options.diff_analyze and first.nodes:
@@ -111,7 +113,7 @@ def _answers(
             files.append(path)
         elif options.diff_analyze:
             where = "" if step is None else f"step{step}: "
-            LOGGER.info("%sno operator differs; there is nothing to analyze", where)
+            LOGGER.info("%sno op differs; there is nothing to analyze", where)
     return tuple(shown), files
 
 
@@ -126,15 +128,17 @@ def _sources(held: Sequence[RankOutcome]) -> dict[tuple[int, str], str]:
     }
 
 
-def _tell_results(outcomes: Sequence[RankOutcome], answers: Sequence[console.FirstOp], written: Sequence[Path]) -> None:
+def _tell_results(outcomes: Sequence[RankOutcome], summary: console.Summary, written: Sequence[Path]) -> None:
     """One line a report on stdout and one for the first difference: what a job log needs and no more."""
     for outcome in outcomes:
         if outcome.tally is not None:
             counts = ", ".join(f"{outcome.tally.results[word.word]} {word.word}" for word in reversed(Result))
             print(f"{outcome.pair.name}: {counts}: {' '.join(map(str, outcome.files))}")
-    for one in answers[:1]:
+    for one in summary.answer[:1]:
         rank = f"{one.rank} " if one.rank else ""
-        print(f"first difference: {rank}{one.name}: {one.reason}")
+        print(f"{one.title}: {rank}{one.name}: {one.reason}")
+    if summary.no_difference:
+        print(f"first difference: {summary.no_difference}")
     for path in written:
         print(path)
 
@@ -224,9 +228,14 @@ def _announce(plan: Plan, options: CompareOptions, budget: Budget) -> None:
     LOGGER.debug("%d workers, memory budget %d bytes", budget.workers, budget.memory_bytes)
 
 
-def _report(outcome: RankOutcome) -> None:
+def _report(outcome: RankOutcome, told: set[str]) -> None:
+    """Log what became of a pair; ``told`` holds what was said of the whole run already."""
     for line in outcome.problems:
-        LOGGER.warning("%s: %s", outcome.pair.name, line)
+        if line != ON_STATISTICS:
+            LOGGER.warning("%s: %s", outcome.pair.name, line)
+        elif line not in told:
+            LOGGER.warning("%s", line)
+            told.add(line)
     if outcome.tally is not None and not outcome.tally.matched:
         LOGGER.error(
             "%s: no row of the target has a partner in the golden dump; nothing was compared. opassay plan names the nearest",
@@ -254,7 +263,7 @@ def _summary(
     return replace(
         merged,
         elapsed_s=elapsed_s,
-        problems=(*plan.lost, *plan.notes, *merged.problems),
+        problems=(*plan.lost, *plan.notes, *dict.fromkeys(merged.problems)),
         peak_bytes=peak,
         budget_bytes=budget.memory_bytes,
         workers=budget.workers,
@@ -263,11 +272,12 @@ def _summary(
 
 
 def _part(outcome: RankOutcome) -> console.Summary:
-    problems = [f"{outcome.pair.name}: {line}" for line in [outcome.error, *outcome.problems] if line]
+    lines = [line for line in (outcome.error, *outcome.problems) if line]
+    problems = [line if line == ON_STATISTICS else f"{outcome.pair.name}: {line}" for line in lines]
     tally = outcome.tally
     if tally is None:
         return console.Summary(outcome.pair.name, problems=tuple(problems))
-    where = outcome.pair.name if outcome.pair.label else None
+    where = outcome.pair.name if outcome.pair.is_device else None
     worst = [
         console.WorstOp(
             one.row, one.result, one.told, rank=where, order=one.order, source=one.source, formal=one.formal

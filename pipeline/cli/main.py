@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -16,19 +17,23 @@ from opassay.pipeline.cli.options_table import (
     COMPARE,
     EXPLAIN_API,
     MERGE,
+    MINDSPORE_MULTI_RUN_UT,
+    MINDSPORE_RUN_UT,
     MULTI_RUN_UT,
     PLAN,
     PRECISION,
     RUN_UT,
     Option,
 )
+from opassay.pipeline.cli.usage_examples import USAGE_EXAMPLES, epilog
+from opassay.pipeline.run.missing import missing_package
 from opassay.schemas.errors import OpassayError
 
 Command = Callable[[argparse.Namespace], int]
 INTERRUPTED: Final = 130
 FRAMEWORKS: Final = ("pytorch", "mindspore")
-CHECKER: Final = ("run_ut", "acc_check", "multi_run_ut", "multi_acc_check", "api_precision_compare", "explain-api")
-"""Commands that need to know the framework beforehand; a comparison finds it in the dumps' headers."""
+PYTORCH_ONLY: Final = ("api_precision_compare", "explain-api")
+"""Commands that know PyTorch's standards only. The check is told its framework; a comparison finds it in the dumps' headers."""
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -105,6 +110,13 @@ COMMANDS: Final[dict[str, Command]] = {
 }
 
 
+class _Help(argparse.HelpFormatter):
+    """As usual, but examples stay on lines of their own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
 class _Parser(argparse.ArgumentParser):
     """One line for an error, and where to look, in place of the whole usage."""
 
@@ -112,8 +124,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+def build_parser(framework: str = "pytorch") -> argparse.ArgumentParser:
+    """The parser of all commands, with the options of the check for one framework."""
     from opassay import __version__
 
     parser = _Parser(
@@ -148,12 +160,14 @@ def build_parser() -> argparse.ArgumentParser:
         "run_ut", aliases=["acc_check"], help="run every call of a dump again and check its accuracy", allow_abbrev=False,
         description="Run every call of a dump again, on the device and in high precision on the cpu, and judge the difference.",
     )  # fmt: skip
-    _add(run_ut, RUN_UT)
+    _add(run_ut, RUN_UT if framework == "pytorch" else MINDSPORE_RUN_UT)
     multi_run_ut = commands.add_parser(
         "multi_run_ut", aliases=["multi_acc_check"], help="run_ut in several processes and on several devices", allow_abbrev=False,
         description="Run every call of a dump again, as run_ut does, in several processes and on several devices.",
     )  # fmt: skip
-    _add(multi_run_ut, MULTI_RUN_UT)
+    _add(multi_run_ut, MULTI_RUN_UT if framework == "pytorch" else MINDSPORE_MULTI_RUN_UT)
+    for check in (run_ut, multi_run_ut):
+        check.set_defaults(framework=framework)
     precision = commands.add_parser(
         "api_precision_compare", help="judge the NPU's accuracy against the GPU's, from two details files of run_ut", allow_abbrev=False,
         description="Judge the NPU's accuracy against the GPU's: join two accuracy_checking_details files by name, standard by standard.",
@@ -173,6 +187,9 @@ def build_parser() -> argparse.ArgumentParser:
     explain.add_argument("--markdown", action="store_true", help="the whole table as the docs have it")
     lay = commands.add_parser("shim", help="lay a stand-in for msprobe", add_help=False)
     lay.add_argument("rest", nargs=argparse.REMAINDER)
+    for name in USAGE_EXAMPLES:
+        commands.choices[name].epilog = epilog(name)
+        commands.choices[name].formatter_class = _Help
     return parser
 
 
@@ -199,17 +216,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         read, 130 interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    framework = "pytorch"
     if words[:1] in (["-f"], ["--framework"]) and len(words) > 1 and words[1] in FRAMEWORKS:
         framework, words = words[1], words[2:]
-        if framework != "pytorch" and words[:1] and words[0] in CHECKER:
+        if framework != "pytorch" and words[:1] and words[0] in PYTORCH_ONLY:
             print(
-                f"opassay: error: {words[0]} of framework mindspore is not supported by this release; it takes pytorch dumps",
+                f"opassay: error: {words[0]} knows the standards of pytorch only; leave -f mindspore out",
                 file=sys.stderr,
             )
             return 2
     if words[:1] == ["shim"]:
         return _guarded(lambda _: shim.run_shim(words[1:]), argparse.Namespace(verbose=False))
-    parser = build_parser()
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "opassay --help lists them"
+        _tell(f"error: there is no command {words[0]}; {hint}")
+        return 2
+    parser = build_parser(framework)
     try:
         arguments = parser.parse_args(words)
     except SystemExit as stop:
@@ -235,7 +258,8 @@ def _guarded(command: Command, arguments: argparse.Namespace) -> int:
     except Exception as error:  # the last resort: a bug of ours is one line as well
         if getattr(arguments, "verbose", False):
             raise
-        _tell(f"error: unexpected {type(error).__name__}: {error}; run with --verbose for the traceback")
+        unexpected = f"unexpected {type(error).__name__}: {error}; run with --verbose for the traceback"
+        _tell(f"error: {missing_package(error) or unexpected}")
         return 2
 
 

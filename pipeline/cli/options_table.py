@@ -41,7 +41,7 @@ COMPARE: Final = (
            settings={"dest": "target", "required": True, "metavar": "PATH"}),
     Option(("-gp", "--golden_path"), "dump to compare with, of the same kind", WHAT, ours=False,
            settings={"dest": "golden", "required": True, "metavar": "PATH"}),
-    Option(("-fm", "--fuzzy_match"), "pair operators of one level and name whatever their call index, by aligning the two sequences", MATCH,
+    Option(("-fm", "--fuzzy_match"), "where one side calls an op more often and later call numbers shift: pair ops of one name whatever their number, in order", MATCH,
            ours=False, settings={"action": "store_true", "dest": "fuzzy"}),
     Option(("-dm", "--data_mapping"), "yaml file of row names, target: golden", MATCH, ours=False, settings={"metavar": "FILE"}),
     Option(("-cm", "--cell_mapping"), "yaml file of module names, target: golden; without FILE only Cell is read as Module", MATCH, ours=False,
@@ -54,7 +54,7 @@ COMPARE: Final = (
            settings={"action": "store_true"}),
     Option(("--backend",), "module names of the training side, for --consistent_check", MATCH, ours=False,
            settings={"choices": ("fsdp", "megatron")}),
-    Option(("--shards",), "auto: join the target's tensor-parallel ranks where the golden side has fewer (default: off)", MATCH,
+    Option(("--shards",), "auto: where the target has a multiple of the golden side's ranks, join neighbours as tensor-parallel shards of one golden rank (default: off)", MATCH,
            settings={"choices": ("off", "auto"), "default": "off"}),
     Option(("-o", "--output_path"), "folder of the results, made if needed (default: ./output)", REPORT, ours=False,
            settings={"dest": "output", "nargs": "?", "const": "./output", "default": "./output", "metavar": "DIR"}),
@@ -62,9 +62,9 @@ COMPARE: Final = (
     Option(("--parquet",), "write typed rows to parquet as well, for notebooks", REPORT, settings={"action": "store_true"}),
     Option(("--csv-safe",), "put an apostrophe before csv cells that a spreadsheet would run as a formula", REPORT,
            settings={"action": "store_true", "dest": "csv_safe"}),
-    Option(("-da", "--diff_analyze"), "write the first operator that differs, over all ranks, as json (tensor dumps: on their statistics)", REPORT,
+    Option(("-da", "--diff_analyze"), "write the first op that differs, over all ranks, as json (tensor dumps: on their statistics)", REPORT,
            ours=False, settings={"action": "store_true", "dest": "diff_analyze"}),
-    Option(("--strict",), "no rounding allowance: the thousandth rule gives error even within one step of the dtype", VERDICTS,
+    Option(("--strict",), "an output that falls below 0.6 within a thousandth is an error even where rounding of its dtype explains it (default: warning)", VERDICTS,
            settings={"action": "store_true"}),
     Option(("--document-rules",), "only the rules that msprobe documents, none of opassay's own", VERDICTS,
            settings={"action": "store_true", "dest": "document_rules"}),
@@ -86,8 +86,11 @@ COMPARE: Final = (
 """Options of ``compare``."""
 
 
-PLAN: Final = tuple(option for option in COMPARE if option.group in (WHAT, MATCH))
-"""Options of ``plan``: those of ``compare`` that decide what meets what."""
+PLAN: Final = (
+    *(option for option in COMPARE if option.group in (WHAT, MATCH)),
+    Option(("--all",), "name every op without a partner, not only the first few", TALK, settings={"action": "store_true", "dest": "every"}),
+)  # fmt: skip
+"""Options of ``plan``: those of ``compare`` that decide what meets what, and how much is said."""
 
 
 MERGE: Final = (
@@ -172,6 +175,26 @@ MULTI_RUN_UT: Final = (
     *RUN_UT[-2:],
 )  # fmt: skip
 """Options of ``multi_run_ut``."""
+
+
+_MINDSPORE_NOT: Final = ("-f", "-config", "-j", "-d", "--device")
+
+MINDSPORE_RUN_UT: Final = (
+    *(option for option in RUN_UT[:-2] if option.flags[0] not in _MINDSPORE_NOT),
+    Option(("--device-kind",), "device under test (default: the one that MindSpore was built for)", RUN,
+           settings={"choices": ("auto", "npu", "cuda", "cpu"), "default": "auto", "dest": "device"}),
+    *RUN_UT[-2:],
+)  # fmt: skip
+"""Options of ``-f mindspore run_ut``: there are no lists and no filter, and the device is the first one."""
+
+
+MINDSPORE_MULTI_RUN_UT: Final = (
+    *MINDSPORE_RUN_UT[:-2],
+    Option(("-d", "--device", "--device_id"), "numbers of the devices, 0 to 4095, one process for each; on the cpu they count the processes (default: 0)",
+           RUN, ours=False, settings={"dest": "device_ids", "nargs": "+", "type": int, "default": [0], "metavar": "ID"}),
+    *MINDSPORE_RUN_UT[-2:],
+)  # fmt: skip
+"""Options of ``-f mindspore multi_run_ut``."""
 
 
 def markdown(options: tuple[Option, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from opassay.pipeline.cli.compare import what_meets_what
@@ -17,6 +17,7 @@ from opassay.schemas.errors import OpassayError
 from opassay.schemas.options import CompareOptions, Matching
 
 if TYPE_CHECKING:
+    from opassay.pipeline.match.preview import Lonely, Preview
     from opassay.pipeline.run.inputs import Inputs
 
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             read = read_inputs(pair, side_by_side=True)
             damaged |= read.damaged
-            for line in _told(read, matching):
+            for line in _told(read, matching, every=arguments.every):
                 print(f"  {line}")
         except OpassayError as error:
             lost += 1
@@ -62,9 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _counted(plan: Plan) -> str:
     steps = sorted({pair.step for pair in plan.pairs if pair.step is not None})
-    ranks = sorted({pair.label for pair in plan.pairs if pair.label}, key=lambda label: (len(label), label))
+    ranks = sorted({pair.label for pair in plan.pairs if pair.is_device}, key=lambda label: (len(label), label))
     parts = [f"{len(steps)} steps ({_some(f'step{step}' for step in steps)})"] if steps else []
-    parts += [f"{len(ranks)} rank{'s' * (len(ranks) > 1)} ({_some(ranks)})"] if ranks else ["two files"]
+    parts += (
+        [f"{len(ranks)} rank{'s' * (len(ranks) > 1)} ({_some(ranks)})"]
+        if ranks
+        else ["two files" if len(plan.pairs) == 1 else "files"]
+    )
     return ", ".join(parts)
 
 
@@ -77,10 +82,10 @@ def _shards(pair: RankPair) -> str:
     return f" and {len(pair.shards)} shard{'s' * (len(pair.shards) > 1)} beside it" if pair.shards else ""
 
 
-def _told(read: Inputs, matching: Matching) -> Iterator[str]:
+def _told(read: Inputs, matching: Matching, *, every: bool) -> Iterator[str]:
     from opassay.pipeline.match.preview import WAYS, preview
 
-    found = preview(read.target, read.golden, matching)
+    found = preview(read.target, read.golden, matching, every=every)
     yield f"mode    {read.mode.value}"
     yield f"ops     {found.target_ops:,} target, {found.golden_ops:,} golden"
     width = max(len(f"{count:,}") for count in (*found.ways.values(), found.target_alone, found.golden_alone, 1))
@@ -90,12 +95,43 @@ def _told(read: Inputs, matching: Matching) -> Iterator[str]:
     yield f"  {found.golden_alone:>{width},}  of the golden side have no partner"
     yield f"rows    {found.rows:,} compared, of {found.target_rows:,} target and {found.golden_rows:,} golden"
     if found.fuzzy_more or found.fuzzy_other:
-        yield f"-fm would pair {found.fuzzy_more:,} more ops and {found.fuzzy_other:,} with another call: look at its plan too"
+        yield f"-fm would {_with_fuzzy(found)}: look at its plan too"
     for line in (*read.problems, *found.warnings, *found.notes):
         yield f"! {one_line(line)}"
-    if found.lonely:
-        yield "without a partner, with the nearest names of the other side:"
-        for op in found.lonely:
-            yield f"  {one_line(op.name)}"
-            for near in op.nearest:
-                yield f"    ~ {one_line(near)}"
+    for side, lonely, alone in (
+        ("target", found.target_lonely, found.target_alone),
+        ("golden side", found.golden_lonely, found.golden_alone),
+    ):
+        yield from _alone(side, lonely, alone)
+
+
+def _with_fuzzy(found: Preview) -> str:
+    """What ``-fm`` changes: ``pair 2 more ops, 5 with another call, and leave 1 alone that pairs now``."""
+    said = [f"pair {_ops(found.fuzzy_more, ' more')}"] if found.fuzzy_more else []
+    if found.fuzzy_other:
+        count = f"{found.fuzzy_other:,}" if said else f"pair {_ops(found.fuzzy_other)}"
+        said.append(f"{count} with another call")
+    if found.fuzzy_lost:
+        said.append(f"leave {found.fuzzy_lost:,} alone that pair{'s' * (found.fuzzy_lost == 1)} now")
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+def _ops(count: int, more: str = "") -> str:
+    return f"{count:,}{more} op{'s' * (count != 1)}"
+
+
+def _alone(side: str, lonely: Sequence[Lonely], alone: int) -> Iterator[str]:
+    """The ops of a side without a partner, each with what is most like it on the other."""
+    if not lonely:
+        return
+    yield f"{side}, without a partner, with the nearest free names of the other side:"
+    for op in lonely:
+        yield f"  {one_line(op.name)}"
+        if op.fuzzy:
+            yield f"    pairs with -fm: {one_line(op.fuzzy)}"
+        for near in op.nearest:
+            yield f"    ~ {one_line(near)}"
+        if op.taken:
+            yield "    all names like it have a partner"
+    if alone > len(lonely):
+        yield f"  and {alone - len(lonely):,} more; --all lists them"

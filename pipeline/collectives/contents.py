@@ -170,7 +170,7 @@ def _reduced(job: ReductionJob, result: TensorFile) -> Finding:
     return Finding(
         False,
         f"its output is not the {job.op} of the inputs: {bad:,} of {result.size:,} elements are off by more than rounding, "
-        f"the first at {place}: {first[1].found!r} for {first[1].due!r}",
+        f"the first at {place}: {_figures(first[1].found, first[1].due)}",
     )
 
 
@@ -189,7 +189,7 @@ def difference(ours: str, theirs: str, our_start: int = 0, their_start: int = 0,
                 if other.size and not first:
                     at = int(other[0])
                     place = _place(our_start + start + at // (2 if a.dtype.kind == "complex" else 1), a.shape)
-                    first = f"the first at {place}: {_shown(left, at, a.dtype)} for {_shown(right, at, b.dtype)}"
+                    first = f"the first at {place}: {_figures(_value(left, at, a.dtype), _value(right, at, b.dtype))}"
                 bad += other.size
             return f"{bad:,} of {size:,} elements differ, {first}" if bad else ""
     except (TensorMissing, TensorUnreadable):
@@ -200,8 +200,14 @@ def _bits(values: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
 
 
-def _shown(values: NDArray[Any], at: int, dtype: DType) -> str:
-    return repr(float(to_float64(values[at : at + 1], dtype)[0]))
+def _value(values: NDArray[Any], at: int, dtype: DType) -> float:
+    return float(to_float64(values[at : at + 1], dtype)[0])
+
+
+def _figures(found: float, due: float) -> str:
+    """``2.5 for 0.333333``: six digits of each, or all where six do not tell them apart."""
+    short = [repr(float(f"{value:.6g}")) for value in (found, due)]
+    return " for ".join(short if short[0] != short[1] else [repr(float(found)), repr(float(due))])
 
 
 def _place(index: int, shape: Iterable[int]) -> str:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from opassay.pipeline.report.console import MAX_WIDTH, size_text, time_text
+from opassay.pipeline.report.console import MAX_WIDTH, USUAL_WIDTH
+from opassay.pipeline.report.folding import Folded
 from opassay.pipeline.watch.logs import one_line
+from opassay.pipeline.watch.quantities import size_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,7 +95,7 @@ def render(outcome: Outcome, width: int | None = None, *, color: bool = False, a
     outcome : Outcome
         What to show.
     width : int, optional
-        Columns, 40 to 100; 100 if not given.
+        Columns, 40 to 160; 100 if not given.
     color : bool, default False
         With terminal colours.
     ascii_only : bool, default False
@@ -140,7 +142,7 @@ def render(outcome: Outcome, width: int | None = None, *, color: bool = False, a
     )  # fmt: skip
     out = io.StringIO()
     console = Console(
-        file=out, width=min(max(width or MAX_WIDTH, 40), MAX_WIDTH), force_terminal=color,
+        file=out, width=min(max(width or USUAL_WIDTH, 40), MAX_WIDTH), force_terminal=color,
         color_system="standard" if color else None, no_color=not color, legacy_windows=False, emoji=False, markup=False,
         highlight=False,
     )  # fmt: skip
@@ -160,7 +162,7 @@ def show(outcome: Outcome, stream: TextIO | None = None) -> None:
     encoding = getattr(stream, "encoding", None) or "ascii"
     text = render(
         outcome,
-        shutil.get_terminal_size((MAX_WIDTH, 24)).columns if terminal else None,
+        shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if terminal else None,
         color=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
         ascii_only=not encoding.lower().replace("-", "").startswith("utf"),
     )
@@ -197,7 +199,7 @@ def _list(calls: list[Call], plain: Callable[[str], str]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for call in calls:
-        grid.add_row(Text(f"  {call.result}", style=_STYLES[call.result]), Text(plain(call.title)))
-        grid.add_row("", Text(plain(call.calls), style="dim"))
-        grid.add_row("", Text(plain(call.message)))
+        grid.add_row(Text(f"  {call.result}", style=_STYLES[call.result]), Folded(Text(plain(call.title))))
+        grid.add_row("", Folded(Text(plain(call.calls), style="dim")))
+        grid.add_row("", Folded(Text(plain(call.message))))
     return grid

@@ -75,6 +75,8 @@ def pair_ops(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAME)
     if matching.cell_mapping is None and _frameworks_differ(target, golden):
         _tell_cells(ours, theirs, found)
     found.frame = found.frame.sort("target_op")
+    if matching.cell_mapping:
+        _tell_shared(ours, theirs, found)
     return found
 
 
@@ -92,7 +94,7 @@ def _pair_by_name(ours: pl.DataFrame, theirs: pl.DataFrame, matching: Matching, 
         layout = _pair_by_key(ours, theirs, pairs, match_keys.gradient_layout, MatchKind.LAYOUT)
         pairs = pl.concat([pairs, layout])
         if layout.height:
-            found.notes.append(f"{layout.height:,} parameters_grad records pair across the old and the numbered layout")
+            found.notes.append(f"{layout.height:,} parameters_grad ops pair across the old and the numbered layout")
         if matching.wrappers:
 
             def bare(name: pl.Expr) -> pl.Expr:
@@ -128,7 +130,7 @@ def _pair_by_table(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> 
 
 def _tell_table(count: int, found: OpPairs) -> None:
     if count:
-        found.notes.append(f"{count:,} API records pair by the table of MindSpore and PyTorch names")
+        found.notes.append(f"{count:,} ops pair by the table of MindSpore and PyTorch names")
 
 
 def _tell_cells(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> None:
@@ -137,8 +139,25 @@ def _tell_cells(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> Non
     )
     if (cells[0] and modules[1]) or (cells[1] and modules[0]):
         found.warnings.append(
-            f"{max(cells):,} Cell records can meet no Module of the other framework by name; -cm reads Cell as Module"
+            f"{max(cells):,} Cell ops can meet no Module of the other framework by name; -cm reads Cell as Module"
         )
+
+
+def _tell_shared(ours: pl.DataFrame, theirs: pl.DataFrame, found: OpPairs) -> None:
+    """Modules that a mapping gives one and the same golden module: rarely meant, and the report compares both with it."""
+
+    def module(side: pl.DataFrame, column: str) -> pl.Series:
+        parsed = side.select(pl.coalesce(match_keys.parts(pl.col("shown"))[0], "shown")).to_series()
+        return parsed.gather(found.frame[column])
+
+    met = pl.DataFrame({"target": module(ours, "target_op"), "golden": module(theirs, "golden_op")})
+    several = found.frame["golden_op"].is_duplicated()
+    shared = (
+        met.filter(several).group_by("golden", maintain_order=True).agg(pl.col("target").unique(maintain_order=True))
+    )
+    told = [f"{golden} serves {some(names)}" for golden, names in shared.iter_rows()]
+    if told:
+        found.warnings.append(f"the cell mapping gives several target modules one golden module: {some(told)}")
 
 
 def _one_partner_each(joined: pl.DataFrame) -> pl.DataFrame:
@@ -156,7 +175,7 @@ def _one_partner_each(joined: pl.DataFrame) -> pl.DataFrame:
 def _tell_drifting(bases: Sequence[str], found: OpPairs) -> None:
     if bases:
         found.notes.append(
-            f"backward calls of {len(bases):,} operators carry other call indexes on the two sides, as recomputation "
+            f"backward calls of {len(bases):,} ops carry other call indexes on the two sides, as recomputation "
             f"makes them: paired in order of appearance ({some(bases)})"
         )
 
@@ -165,7 +184,7 @@ def _tell_wrapped(count: int, matching: Matching, found: OpPairs) -> None:
     if count:
         words = ", ".join(matching.wrappers)
         found.notes.append(
-            f"{count:,} records pair only without what wrappers add to the module path ({words}; {LIST_INDEX})"
+            f"{count:,} ops pair only without what wrappers add to the module path ({words}; {LIST_INDEX})"
         )
 
 
@@ -270,13 +289,13 @@ def _align(
     found.frame = pairs.with_columns(kinds["match"])
     fuzzy = int((kinds["match"] == MatchKind.FUZZY).sum())
     if fuzzy:
-        found.notes.append(f"{fuzzy:,} of {pairs.height:,} operators pair with another call index (fuzzy match)")
+        found.notes.append(f"{fuzzy:,} of {pairs.height:,} ops pair with another call index (fuzzy match)")
     wrapped = kinds["match"].is_in(_WRAPPED)
     _tell_wrapped(int(wrapped.sum()), matching, found)
     _tell_table(int((kinds["match"] == MatchKind.API_TABLE).sum()), found)
     if not result.exact:
         found.warnings.append(
-            "the two sides run so differently that the alignment of their operators was cut short: "
+            "the two sides run so differently that the alignment of their ops was cut short: "
             "more of them may have partners than the report shows"
         )
 

@@ -78,5 +78,6 @@ def _compiled(what: str, pattern: str) -> bool:
     try:
         return bool(pl.select(pl.lit("").str.contains(pattern)).item())
     except PolarsError as error:
-        reason = " ".join(str(error).partition("This error occurred")[0].split())
+        told = str(error).partition("This error occurred")[0]
+        reason = " ".join(told.rpartition("error:")[2].split())  # what is wrong, without the drawing that shows where
         raise UsageError(f"{what} is no regular expression: {clip(reason, 300)}") from None

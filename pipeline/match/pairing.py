@@ -23,9 +23,9 @@ class Pairing:
     rows : polars.DataFrame
         Schema ``PAIR_ROWS``.
     notes : list of str
-        How ops were matched, for the log.
+        How ops were matched and which do not count by design, for the log.
     warnings : list of str
-        What the user should look at: lines of a mapping that did nothing, records left out.
+        What the user should look at: lines of a mapping that did nothing, what could not be told.
     """
 
     target: DumpTable
@@ -54,7 +54,8 @@ def pair_dumps(target: DumpTable, golden: DumpTable, matching: Matching = BY_NAM
         from opassay.pipeline.match.train_infer import pair_train_infer
 
         found = pair_train_infer(target, golden, matching.backend)
-        return Pairing(found.target, found.golden, found.rows, warnings=found.notes)
+        notes = [found.left_out] if found.left_out else []
+        return Pairing(found.target, found.golden, found.rows, notes, found.notes)
     ops = pair_ops(target, golden, matching)
     rows = pair_slots(target, golden, ops.frame)
     warnings = ops.warnings

@@ -34,10 +34,24 @@ _CANDIDATES: Final = 4_000  # names that a name without a partner is held agains
 
 @dataclass(frozen=True, slots=True)
 class Lonely:
-    """An op without a partner and the names of the other side that look most like it."""
+    """An op without a partner.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    nearest : tuple of str
+        Names of the other side that look most like it, of the same direction and without a partner themselves.
+    taken : bool
+        There is none, but names like it that have a partner.
+    fuzzy : str
+        Its partner with ``-fm``; "" for none.
+    """
 
     name: str
-    nearest: tuple[str, ...]
+    nearest: tuple[str, ...] = ()
+    taken: bool = False
+    fuzzy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +68,11 @@ class Preview:
         Ops without a partner.
     rows : int
         Rows that would be compared.
-    fuzzy_more, fuzzy_other : int
-        Target ops without a partner that ``-fm`` would pair, and ops that it would pair with another call.
-    lonely : tuple of Lonely
-        The first target ops that no way pairs.
+    fuzzy_more, fuzzy_other, fuzzy_lost : int
+        Target ops without a partner that ``-fm`` would pair, ops that it would pair with another call, and ops that pair now and
+        would not.
+    target_lonely, golden_lonely : tuple of Lonely
+        Ops without a partner: the first call of the first few, or all.
     notes, warnings : list of str
         As the comparison would log them.
     """
@@ -72,12 +87,14 @@ class Preview:
     rows: int
     fuzzy_more: int
     fuzzy_other: int
-    lonely: tuple[Lonely, ...]
+    fuzzy_lost: int
+    target_lonely: tuple[Lonely, ...]
+    golden_lonely: tuple[Lonely, ...]
     notes: list[str]
     warnings: list[str]
 
 
-def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview:
+def preview(target: DumpTable, golden: DumpTable, matching: Matching, *, every: bool = False) -> Preview:
     """Pair two dumps as a comparison would, and count.
 
     Parameters
@@ -86,6 +103,8 @@ def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview
         The two sides.
     matching : Matching
         How they may meet.
+    every : bool
+        Name all ops without a partner.
     """
     found = pair_dumps(target, golden, matching)
     ours, theirs = found.target, found.golden
@@ -101,8 +120,8 @@ def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview
         table.ops["name"].gather(ops.filter(~ops.is_in(met[column].unique().implode())).sort())
         for table, ops, column in zip((ours, theirs), with_rows, ("target_op", "golden_op"), strict=True)
     ]
-    left = alone[0]
-    other = 0
+    other = lost = 0
+    by_fuzzy: list[dict[str, str]] = [{}, {}]
     if (
         not matching.fuzzy
         and matching.backend is None
@@ -110,8 +129,12 @@ def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview
         and alone[0].len() + alone[1].len()
     ):
         fuzzy = pair_ops(target, golden, replace(matching, fuzzy=True)).frame
-        known = target.ops["name"].gather(fuzzy["target_op"])
-        left = left.filter(~left.is_in(known.implode()))
+        names = [
+            table.ops["name"].gather(fuzzy[column]).to_list()
+            for table, column in ((target, "target_op"), (golden, "golden_op"))
+        ]
+        by_fuzzy = [dict(zip(*names, strict=True)), dict(zip(*names[::-1], strict=True))]
+        lost = by_op.join(fuzzy, on="target_op", how="anti").height
         moved = met.unique(["target_op"]).join(fuzzy, on="target_op", suffix="_fuzzy")
         other = moved.filter(pl.col("golden_op") != pl.col("golden_op_fuzzy")).height
     return Preview(
@@ -123,29 +146,51 @@ def preview(target: DumpTable, golden: DumpTable, matching: Matching) -> Preview
         alone[0].len(),
         alone[1].len(),
         met.height,
-        alone[0].len() - left.len(),
+        sum(name in by_fuzzy[0] for name in alone[0]),
         other,
-        _nearest(left, alone[1], theirs.ops["name"]),
+        lost,
+        _lonely(alone[0], alone[1], theirs.ops["name"], by_fuzzy[0], every=every),
+        _lonely(alone[1], alone[0], ours.ops["name"], by_fuzzy[1], every=every),
         found.notes,
         found.warnings,
     )
 
 
-def _nearest(lonely: pl.Series, free: pl.Series, every: pl.Series) -> tuple[Lonely, ...]:
-    """The first names without a partner, one a call-free key, each with the names most like it: free ones first, else any."""
-    shown = _one_a_key(lonely).head(_NAMED).to_list()
-    pools = [_one_a_key(names).head(_CANDIDATES).to_list() for names in (free, every)]
-    return tuple(Lonely(name, _close(name, pools)) for name in shown)
+def _lonely(
+    names: pl.Series, free: pl.Series, others: pl.Series, fuzzy: dict[str, str], *, every: bool
+) -> tuple[Lonely, ...]:
+    """Names without a partner, the first of each call-free key; names like them where it is told quickly: of the first few.
+
+    Parameters
+    ----------
+    names : polars.Series
+        Ops of one side without a partner.
+    free, others : polars.Series
+        Ops of the other side: those without a partner, and all.
+    fuzzy : dict of str to str
+        Partners with ``-fm``.
+    every : bool
+        All names, of every call.
+    """
+    first = _one_a_key(names).head(_NAMED)
+    pools = [_one_a_key(pool).head(_CANDIDATES) for pool in (free, others)]
+    told = {one["name"]: _told(one, pools, fuzzy) for one in first.iter_rows(named=True)}
+    if not every:
+        return tuple(told.values())
+    return tuple(told.get(name) or Lonely(name, fuzzy=fuzzy.get(name, "")) for name in names)
 
 
-def _one_a_key(names: pl.Series) -> pl.Series:
-    """The first call of each op."""
-    keyed = pl.DataFrame({"name": names}).with_columns(key=match_keys.fuzzy_key(pl.col("name")))
-    return keyed.unique("key", keep="first", maintain_order=True)["name"]
+def _one_a_key(names: pl.Series) -> pl.DataFrame:
+    """``name``, the first call of each op, and ``way``: forward, backward, parameters_grad or debug."""
+    key = match_keys.fuzzy_key(pl.col("name"))
+    keyed = pl.DataFrame({"name": names}).with_columns(key=key, way=key.str.extract(r"([^.]*)$"))
+    return keyed.unique("key", keep="first", maintain_order=True)
 
 
-def _close(name: str, pools: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    for pool in pools:
-        if found := difflib.get_close_matches(name, [one for one in pool if one != name], n=2, cutoff=0.6):
-            return tuple(found)
-    return ()
+def _told(one: dict[str, str], pools: Sequence[pl.DataFrame], fuzzy: dict[str, str]) -> Lonely:
+    name = one["name"]
+    if name in fuzzy:
+        return Lonely(name, fuzzy=fuzzy[name])
+    free, others = (pool.filter(pl.col("way") == one["way"])["name"].to_list() for pool in pools)
+    nearest = difflib.get_close_matches(name, free, n=2, cutoff=0.6)
+    return Lonely(name, tuple(nearest), not nearest and bool(difflib.get_close_matches(name, others, n=1, cutoff=0.6)))

@@ -34,13 +34,16 @@ class TrainInfer:
         Tables made of those given: the records that count, joined rows among theirs, ``joins`` for rows whose tensor must be made.
     rows : polars.DataFrame
         Schema ``PAIR_ROWS``, numbers of the tables above; golden-only rows between the others where both orders allow it.
+    left_out : str
+        What of the training side does not count, by design; "" for nothing.
     notes : list of str
-        What was left out, and what could not be told.
+        What could not be told or made.
     """
 
     target: DumpTable
     golden: DumpTable
     rows: pl.DataFrame
+    left_out: str = ""
     notes: list[str] = field(default_factory=list)
 
 
@@ -69,10 +72,11 @@ def pair_train_infer(target: DumpTable, golden: DumpTable, backend: str) -> Trai
     if backend not in rules.BACKENDS:
         raise UsageError(f"--backend {backend}: not known; try {' or '.join(rules.BACKENDS)}")
     ops = [_ops(target, backend, training=True), _ops(golden, backend, training=False)]
-    notes = _left_out(ops[0])
+    left_out = _left_out(ops[0])
+    notes: list[str] = []
     if ops[1]["backward"].any() and not ops[0]["backward"].any():
         notes.append(
-            "the golden side holds backward records and the target none: nothing was matched; training belongs to the target (-tp), "
+            "the golden side holds backward ops and the target none: nothing was matched; training belongs to the target (-tp), "
             "inference to the golden side (-gp)"
         )
         nothing = [pl.lit(None, dtype=pl.String).alias(name) for name in ("key", "fused_key", "moved_key")]
@@ -84,7 +88,7 @@ def pair_train_infer(target: DumpTable, golden: DumpTable, backend: str) -> Trai
     ours = derived(target, _keyed(target, ops[0], codes[0], slots, backend), ops[0], notes)
     theirs = derived(golden, _keyed(golden, ops[1], codes[1], slots, backend), ops[1], notes)
     rows = _in_order(ours, theirs, notes)
-    return TrainInfer(_with_joins(ours, theirs.table, rows, backend, notes), theirs.table, rows, notes)
+    return TrainInfer(_with_joins(ours, theirs.table, rows, backend, notes), theirs.table, rows, left_out, notes)
 
 
 def _ops(table: DumpTable, backend: str, *, training: bool) -> pl.DataFrame:
@@ -121,15 +125,19 @@ def _ops(table: DumpTable, backend: str, *, training: bool) -> pl.DataFrame:
     )
 
 
-def _left_out(ops: pl.DataFrame) -> list[str]:
+def _left_out(ops: pl.DataFrame) -> str:
     unused = ops.filter(~pl.col("used"))
     if unused.is_empty():
-        return []
+        return ""
     forwards = unused.filter(pl.col("way") == "forward").height
-    return [
-        f"{unused.height:,} of {ops.height:,} training records are left out: {unused.height - forwards:,} of backward passes, "
-        f"{forwards:,} forwards between a backward pass and the next forward of the embedding (recomputation)"
-    ]
+    backwards = unused.height - forwards
+    parts = [f"{backwards:,} of backward passes"] if backwards else []
+    parts += (
+        [f"{forwards:,} forwards between a backward pass and the next forward of the embedding (recomputation)"]
+        if forwards
+        else []
+    )
+    return f"{unused.height:,} of {ops.height:,} training ops are left out: {', '.join(parts)}"
 
 
 def _units(sides: list[pl.DataFrame]) -> list[pl.DataFrame]:
@@ -268,7 +276,7 @@ def _next_records(met: pl.DataFrame, spans: pl.DataFrame, notes: list[str]) -> p
     straight = rules.longest_increasing(pairs["golden_row"].to_list())
     if len(straight) < pairs.height:
         crossing = pairs.height - len(straight)
-        what = "1 record runs" if crossing == 1 else f"{crossing:,} records run"
+        what = "1 op runs" if crossing == 1 else f"{crossing:,} ops run"
         notes.append(f"{what} in another order on the golden side: the target's order is shown")
     guides = pairs[straight].join(spans, left_on="target_op", right_on="op", how="left", maintain_order="left")
     at = met.select("golden_row").join(

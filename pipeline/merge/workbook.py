@@ -88,6 +88,11 @@ class MetricSheets(XlsxWriter):
         self._title, self._part = title, 0
         super().__init__(path, columns)
 
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """All: names, and one metric of each rank."""
+        return tuple(self.columns)
+
     def begin(self, title: str) -> None:
         """End the sheet, and go on with one of that name."""
         self._end_sheet(last=True)

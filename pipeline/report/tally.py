@@ -52,8 +52,9 @@ class WorstOp:
 
     @property
     def told(self) -> str:
-        """The first of its messages, without the level."""
-        first: str = json.loads(self.message)[0]
+        """The first of its messages whose level is the row's, without the level: what made it an error, not what it warns of too."""
+        texts: list[str] = json.loads(self.message)
+        first = next((text for text in texts if text.startswith(f"{self.result}: ")), texts[0])
         return first.partition(": ")[2]
 
 
@@ -142,10 +143,10 @@ class Tally:
     def locate(self, stacks: Callable[[Sequence[str]], list[str | None]]) -> None:
         """Fill in where in the user's code the worst ops were called, from the call stacks by record name."""
         texts = stacks([one.op for one in self.worst])
-        self.worst = [replace(one, source=_own_line(text)) for one, text in zip(self.worst, texts, strict=True)]
+        self.worst = [replace(one, source=own_line(text)) for one, text in zip(self.worst, texts, strict=True)]
 
 
-def _own_line(stack: str | None) -> str:
+def own_line(stack: str | None) -> str:
     """``train.py, line 41, loss = model(batch)`` of a printed stack: its first line that is not of an installed package."""
     try:
         lines = [line for line in ast.literal_eval(stack or "[]") if isinstance(line, str)]

@@ -1,4 +1,4 @@
-"""``-tensor_log``: two log lines for every row of a tensor comparison, in row order."""
+"""``-tensor_log``: two log lines for every row of a tensor comparison, in row order; a golden-only row has the golden name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 
 import polars as pl
+from opassay.pipeline.report.layout import NA
 from opassay.schemas.headers import TENSOR_METRICS
 from opassay.schemas.vocab import MetricState
 
@@ -23,7 +24,8 @@ def log_rows(judged: pl.DataFrame, shown: pl.DataFrame) -> None:
         Their report cells.
     """
     measured = (int(MetricState.COMPUTED), int(MetricState.ONE_ELEMENT))
-    metrics = shown.select("target_name", *TENSOR_METRICS, "message").iter_rows()
+    name = pl.when(pl.col("target_name") == NA).then("golden_name").otherwise("target_name")
+    metrics = shown.select(name, *TENSOR_METRICS, "message").iter_rows()
     for state, (name, *cells) in zip(judged["state"], metrics, strict=True):
         *figures, message = cells
         LOGGER.info("compare: %s", name)

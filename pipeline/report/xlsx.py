@@ -43,7 +43,6 @@ _TEXT: Final = {"num_format": "@", "quote_prefix": True}  # stays a text even if
 # end of the internal name, width in characters; the first that fits
 _WIDTHS: Final = (
     ("data_name", 40),
-    ("_name", 52),
     ("_dtype", 16),
     ("_shape", 22),
     ("message", 90),
@@ -52,6 +51,7 @@ _WIDTHS: Final = (
     ("_md5", 18),
 )
 _OTHER_WIDTH: Final = 15
+_WIDEST: Final = 100  # of a column that fits its longest cell
 
 
 class XlsxWriter(ClosedWriter):
@@ -90,6 +90,7 @@ class XlsxWriter(ClosedWriter):
         self._folder: str | None = None
         self._sheets: list[Worksheet] = []
         self._rows = 0  # in the last sheet
+        self._longest = dict.fromkeys(self.fitted, 0)  # characters, of the last sheet's cells
         self._bytes = 0  # in the folder when the last sheet began
         try:
             self._folder = tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -104,6 +105,11 @@ class XlsxWriter(ClosedWriter):
         except OSError as error:
             self.discard()
             raise output_error(path, error) from error
+
+    @property
+    def fitted(self) -> tuple[str, ...]:
+        """Columns as wide as their longest cell; the others have a width of their kind."""
+        return tuple(name for name in ("target_name", "golden_name") if name in self.columns)
 
     def add(self, frame: pl.DataFrame) -> None:
         """Append one slice.
@@ -186,6 +192,7 @@ class XlsxWriter(ClosedWriter):
         sheet = self._book.add_worksheet(f"part_{len(self._sheets)}" if self._sheets else "Sheet1")
         self._sheets.append(sheet)
         self._rows = 0
+        self._longest = dict.fromkeys(self.fitted, 0)
         sheet.freeze_panes(1, 1)
         for place, (name, header) in enumerate(self.columns.items()):
             sheet.set_column(place, place, _width(name, header))
@@ -197,6 +204,9 @@ class XlsxWriter(ClosedWriter):
         sheet = self._sheets[-1]
         if len(self._sheets) == 1 and not last:
             sheet.name = "part_0"  # before the filter, which is the first to refer to the name
+        for place, (name, header) in enumerate(self.columns.items()):
+            if name in self._longest:
+                sheet.set_column(place, place, max(min(self._longest[name] + 2, _WIDEST), _least(header)))
         area = (0, 0, self._rows, len(self.columns) - 1)
         sheet.autofilter(*area)
         sheet.ignore_errors({"number_stored_as_text": xl_range(*area)})
@@ -210,6 +220,9 @@ class XlsxWriter(ClosedWriter):
             joined.str.replace_all(";  ", ";\n", literal=True)
         )  # names of a joined row (consistent_check.md, 3)
         piece = self._cut(piece.with_columns(pl.col(names).fill_null("")), names)
+        for name in self._longest:  # of a text of several lines the longest
+            length = piece[name].str.split("\n").explode().str.len_chars().max()
+            self._longest[name] = max(self._longest[name], int(length) if isinstance(length, int) else 0)
         formulas = piece.select(formula_like(pl.col(names)).any()).row(0, named=True)
         markup = piece.select(pl.col(names).str.contains(_RICH).any()).row(0, named=True)
         columns = [self._cells(piece, name, marked=formulas[name] or markup[name]) for name in names]
@@ -328,6 +341,11 @@ def shortened(text: str, limit: int = CELL_LIMIT) -> str:
 
 
 def _width(name: str, header: str) -> int:
-    """Characters: what the column usually holds, and never less than the header with its filter arrow."""
+    """Characters: what the column usually holds, and never less than the header needs."""
     usual = next((width for end, width in _WIDTHS if name.endswith(end)), _OTHER_WIDTH)
-    return max(usual, len(header) + 5)
+    return max(usual, _least(header))
+
+
+def _least(header: str) -> int:
+    """Characters of a header with its filter arrow."""
+    return len(header) + 5

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opassay.pipeline.run.budget import Budget
+from opassay.pipeline.run.missing import missing_package
 from opassay.pipeline.run.plan import Plan, RankPair
 from opassay.pipeline.run.pool import Pool, WorkerLost
 from opassay.schemas.errors import OpassayError
@@ -195,7 +196,8 @@ def compare_and_write(task: _RankTask, pool: Pool, progress: Watcher | None) -> 
         outcome.error = _one_line(error)
     except (Exception, PanicException) as error:  # the edge of a task: a bug must not cost the other ranks
         LOGGER.debug("%s", task.pair.name, exc_info=True)
-        outcome.error = f"unexpected {type(error).__name__}: {_one_line(error)}; run with --verbose for the traceback"
+        unexpected = f"unexpected {type(error).__name__}: {_one_line(error)}; run with --verbose for the traceback"
+        outcome.error = missing_package(error) or unexpected
     outcome.damaged = outcome.damaged or bool(outcome.error)
     return outcome
 

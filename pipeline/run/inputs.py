@@ -14,6 +14,9 @@ from opassay.schemas.vocab import DumpMode
 
 _LARGE_JSON = 16 << 20
 
+ON_STATISTICS = "-da compares tensor dumps on the statistics of their JSON files; without -da the tensors are read"
+"""A note that holds for the run: every rank brings it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -89,9 +92,7 @@ def read_inputs(pair: RankPair, *, side_by_side: bool, on_statistics: bool = Fal
     mode, notes, lost = choose_mode(target, golden)
     if on_statistics and mode is DumpMode.TENSOR and has_statistics(target) and has_statistics(golden):
         mode = DumpMode.STATISTICS
-        notes.append(
-            "-da compares tensor dumps on the statistics of their JSON files; without -da the tensors are read"
-        )
+        notes.append(ON_STATISTICS)
     return Inputs(target, golden, mode, problems + notes, damaged or lost, partial)
 
 

@@ -10,6 +10,9 @@ from opassay.pipeline.read.trees import DUMP, Rank, Step, Tree
 from opassay.schemas.errors import NothingToCompare, UsageError
 
 _RANK = re.compile(r"\Arank(\d+)\Z")
+_DEVICE = re.compile(r"(?:rank\d*|proc\d+)\Z")
+_SIDES = ("target", "golden")
+"""Folder names that would read as the side, not as the rank, that a line speaks of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,15 @@ class RankPair:
     @property
     def name(self) -> str:
         """How messages and the log call this pair."""
-        step = "" if self.step is None else f"step{self.step}/"
-        return f"{step}{self.label}" if self.label else f"{self.target.parent.name}/{self.target.name}"
+        if self.label and self.label not in _SIDES:
+            return f"{'' if self.step is None else f'step{self.step}/'}{self.label}"
+        folder = self.target.parent.name
+        return self.target.name if folder in _SIDES else f"{folder}/{self.target.name}"
+
+    @property
+    def is_device(self) -> bool:
+        """Whether its label says which of several devices it is: ``rank3``, ``proc4242``."""
+        return _DEVICE.match(self.label) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
 from opassay.pipeline.watch.logs import LOGGER, Verbosity
+from opassay.pipeline.watch.quantities import rate_text, size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress as LiveLine
@@ -55,7 +56,7 @@ class Progress:
         total_bytes : int
             Bytes of both sides that the step will read; 0 if that is not its measure.
         total_pairs : int
-            Pairs of rows it will do; 0 if not known.
+            Pairs of tensors it will do; 0 if not known.
         label : str
             What it does: ``measuring rank0``.
         """
@@ -103,16 +104,16 @@ class Progress:
         return min(done / total, 1.0) if total else 0.0
 
     def _done(self, elapsed: float) -> str:
-        text = f"{self._pairs:,} pairs"
+        text = f"{self._pairs:,} tensors"
         if self._bytes:
-            text += f", {self._bytes / 1e9:,.2f} GB, {self._bytes / max(elapsed, 1e-9) / 1e9:.2f} GB/s"
+            text += f", {size_text(self._bytes)}, {rate_text(self._bytes, max(elapsed, 1e-9))}"
         return text
 
     def _figures(self, now: float) -> str:
         elapsed = max(now - self._begun, 1e-9)
-        words = [f"{self._pairs:,} of {self._total_pairs:,} pairs", f"{self._pairs / elapsed:,.0f} pairs/s"]
+        words = [f"{self._pairs:,} of {self._total_pairs:,} tensors", f"{self._pairs / elapsed:,.0f} a second"]
         if self._total_bytes:
-            words.append(f"{self._bytes / elapsed / 1e9:.2f} GB/s")
+            words.append(rate_text(self._bytes, elapsed))
         if self._share:
             left = round(elapsed * (1 / self._share - 1))
             words.append(f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left")

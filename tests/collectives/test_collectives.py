@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opassay.pipeline.collectives.contents import _figures
 
 from tests.collectives.planting import DATA, Checked, Dump, check
 
@@ -151,6 +152,18 @@ def test_an_exchange_puts_each_part_in_its_place(dump: Callable[[str], Dump], ru
     assert message.startswith(
         "rank 0: its output is not what rank 0 gave: 1 of 2 elements differ, the first at [0]: 2.0 for 0.0"
     )
+
+
+def test_figures_have_six_digits_unless_more_tell_them_apart(dump: Callable[[str], Dump], run: Check) -> None:
+    planted = dump("tensor")
+    values = planted.values(1, "all_reduce.0", "output", 0)
+    values[2, 5] = np.float32(np.pi * 100)
+    planted.save(1, "all_reduce.0", values, "output", 0)
+    ((_, message),) = run(planted.path).errors()
+    found, due = message.rpartition("the first at [2, 5]: ")[2].partition(";")[0].split(" for ")
+    assert found == "314.159"
+    assert len(due.strip("-0.").replace(".", "")) <= 6
+    assert _figures(16777217.0, 16777216.0) == "16777217.0 for 16777216.0"
 
 
 def test_all_outputs_wrong_alike_is_a_wrong_reduction(dump: Callable[[str], Dump], run: Check) -> None:

@@ -68,7 +68,7 @@ def test_one_api_under_two_names(mindspore: str, pytorch: str, swapped: bool, fu
     assert partners == dict(zip(calls, expected, strict=True))
     kind = MatchKind.EXACT if mindspore == pytorch else MatchKind.API_TABLE
     assert set(found.rows["match"]) == {int(kind)}
-    assert any("2 API records pair by the table" in note for note in found.notes) == (mindspore != pytorch)
+    assert any("2 ops pair by the table" in note for note in found.notes) == (mindspore != pytorch)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opassay.kernels import train_infer as rules
 from opassay.kernels.scopes import heads_merged
+from opassay.pipeline.match.pairing import pair_dumps
 from opassay.pipeline.match.train_infer import TrainInfer, pair_train_infer
 from opassay.pipeline.measure.tensors import measure_tensors
 from opassay.pipeline.read.dump_json import read_dump
@@ -22,6 +23,7 @@ from opassay.pipeline.run.budget import Budget
 from opassay.pipeline.run.pool import Pool
 from opassay.schemas.dump_rows import ROWS, DumpTable, Join
 from opassay.schemas.errors import UsageError
+from opassay.schemas.options import Matching
 from opassay.schemas.pair_rows import PAIR_ROWS
 from opassay.schemas.vocab import MatchKind, MetricState, StatKind
 
@@ -271,11 +273,14 @@ def test_micro_batches_meet_by_order_of_appearance(tmp_path: Path) -> None:
     assert not any(".forward.1." in mine for mine, _ in pairs if ".layers." in mine)
     ops = found.target.ops["name"].to_list()
     assert len(ops) == 2 * len(model)
-    assert found.notes == [
-        f"{len(backward) + len(layer)} of {2 * len(model) + len(backward) + len(layer)} training records are left out: "
+    assert found.left_out == (
+        f"{len(backward) + len(layer)} of {2 * len(model) + len(backward) + len(layer)} training ops are left out: "
         f"{len(backward)} of backward passes, {len(layer)} forwards between a backward pass and the next forward of the "
         "embedding (recomputation)"
-    ]
+    )
+    assert found.notes == []
+    both = pair_dumps(target, golden, Matching(backend="fsdp"))
+    assert (both.notes, both.warnings) == ([found.left_out], [])  # by design: nothing to be warned of
 
 
 def test_inference_calls_keep_their_index(tmp_path: Path) -> None:
@@ -357,7 +362,7 @@ def test_orders_that_contradict_fall_back_to_the_targets(tmp_path: Path) -> None
     norms = [at for at, module in enumerate(crossed) if "k_norm" in module.path or "q_norm" in module.path]
     crossed[norms[0]], crossed[norms[1]] = crossed[norms[1]], crossed[norms[0]]
     found = compared(tmp_path / "crossed", backend, training, crossed)
-    assert found.notes == ["1 record runs in another order on the golden side: the target's order is shown"]
+    assert found.notes == ["1 op runs in another order on the golden side: the target's order is shown"]
     assert pairs_of(found) == pairs_of(compared(tmp_path / "straight", backend, training, straight))
 
 

@@ -29,7 +29,7 @@ def test_fuzzy_example_of_the_specification() -> None:
     shown, found = met(target, ops(RELU.format(7), RELU.format(8)), FUZZY)
     assert partners(shown) == {RELU.format(0): RELU.format(7), GELU.format(0): None, RELU.format(1): RELU.format(8)}
     assert found.rows["match"].to_list() == [MatchKind.FUZZY, MatchKind.NONE, MatchKind.FUZZY]
-    assert "2 of 2 operators pair with another call index" in found.notes[0]
+    assert "2 of 2 ops pair with another call index" in found.notes[0]
 
 
 def test_fuzzy_lets_the_structure_decide_which_call_is_extra() -> None:
@@ -202,7 +202,13 @@ def test_cell_mapping_pairs_modules_and_may_use_a_golden_module_twice() -> None:
         "Module.x.Te.parameters_grad.0": "Module.x.Te.parameters_grad.0",
     }
     assert found.rows["match"].to_list() == [MatchKind.MAPPED, MatchKind.MAPPED, MatchKind.EXACT]
-    assert found.warnings == ["lines of the cell mapping that no target module has: Nobody"]
+    assert found.warnings == [
+        "lines of the cell mapping that no target module has: Nobody",
+        "the cell mapping gives several target modules one golden module: "
+        "Module.fc.Linear serves Cell.fc.Dense, Module.head.FusedLinear",
+    ]
+    one = Matching(cell_mapping={"Dense": "Linear"})
+    assert met(target, golden, one)[1].warnings == []
 
 
 def test_bare_cell_mapping_reads_cells_as_modules_and_leaves_debug_saves_alone() -> None:
@@ -283,7 +289,7 @@ def test_wrappers_and_recomputation_at_once() -> None:
     }
     assert set(found.rows["match"]) == {MatchKind.WRAPPER, MatchKind.NONE}
     assert "order of appearance" in found.notes[0]
-    assert found.notes[1].startswith("4 records pair only without what wrappers add")
+    assert found.notes[1].startswith("4 ops pair only without what wrappers add")
     assert None in [other for _, other in met(target, golden, Matching(wrappers=()))[0]]
 
 

@@ -43,6 +43,15 @@ def test_the_workbook_has_its_documented_name_and_form(merge: Merge) -> None:
         assert sheet.column_dimensions["A"].width > 40
 
 
+def test_columns_of_ranks_fit_their_cells(merge: Merge) -> None:
+    wide = row(NAME, norm_relative="N/A", target_max="None", golden_max="None")
+    put(merge, [row(NAME)], [wide])
+    assert merge("api: [Distributed]\ncompare_index: [NormRelativeErr]") == 0
+    sheet = openpyxl.load_workbook(merge.output / merge.left()[0])["NormRelativeErr"]
+    assert sheet["C2"].value == "NPU:None  Bench:None"
+    assert sheet.column_dimensions["C"].width > len("NPU:None  Bench:None") > sheet.column_dimensions["B"].width
+
+
 def test_numbers_are_numbers_and_all_else_is_text(merge: Merge) -> None:
     cells = {
         "max_diff": "0.125",

@@ -122,7 +122,7 @@ def test_the_command(words: list[str], tmp_path: Path, capsys: pytest.CaptureFix
         [*words, "compare", "-tp", sides[0], "-gp", sides[1], "-cm", "-o", str(tmp_path / "out"), "--workers", "1"]
     )
     assert status == 0
-    assert "24 API records pair by the table of MindSpore and PyTorch names" in capsys.readouterr().out
+    assert "24 ops pair by the table of MindSpore and PyTorch names" in capsys.readouterr().out
 
 
 VALUES = {

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opassay.pipeline.report.console import (
     MAX_WIDTH,
+    USUAL_WIDTH,
     FirstOp,
     Summary,
     WorstOp,
@@ -107,7 +108,7 @@ def test_nothing_is_said_of_what_did_not_happen() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.text(max_size=120), st.text(max_size=60), st.integers(40, 140), st.booleans())
+@given(st.text(max_size=120), st.text(max_size=60), st.integers(40, 200), st.booleans())
 def test_no_text_breaks_the_frame(name: str, message: str, width: int, ascii_only: bool) -> None:
     op = WorstOp(name, "error", message, message, 1)
     text = render(replace(SUMMARY, title=name[:20], worst=(op,), problems=(name,)), width, ascii_only=ascii_only)
@@ -128,6 +129,76 @@ def test_the_answer_stands_first_and_then_only_what_it_leaves_open() -> None:
     assert "at train.py, line 41" in text
     assert "query_key_value" not in text
     assert "query_key_value" in render(replace(SUMMARY, first=()))
+
+
+def test_names_fold_at_their_dots_and_words_at_their_blanks() -> None:
+    name = "Module._fsdp_wrapped_module.model.layers.0._fsdp_wrapped_module.self_attn.o_proj.Linear.forward.0.input.0"
+    reason = " ".join(["elements"] * 12)
+    for width in (60, 80, 100):
+        text = render(replace(SUMMARY, first=(FirstOp(name, reason),), worst=()), width)
+        inner = [line.strip("│ ") for line in text.splitlines()]
+        at = next(place for place, line in enumerate(inner) if line.startswith("Module."))
+        folded = inner[at : next(place for place in range(at, len(inner)) if inner[place].startswith("elements"))]
+        assert "".join(folded) == name
+        assert all(line.endswith(".") for line in folded[:-1])
+        assert {word for line in inner for word in line.split() if word.startswith("elem")} == {"elements"}
+
+
+def test_a_wide_terminal_gets_a_wide_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, width in ((60, 60), (140, 140), (300, MAX_WIDTH)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        terminal, file = Terminal(), io.StringIO()
+        monkeypatch.setenv("TERM", "dumb")
+        show(SUMMARY, terminal)
+        show(SUMMARY, file)
+        assert {cells(line) for line in terminal.getvalue().splitlines()} == {width}
+        assert {cells(line) for line in file.getvalue().splitlines()} == {USUAL_WIDTH}
+
+
+EQUAL = Summary("statistics", target_rows=2, golden_rows=2, passed=2, ops=1)
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        (EQUAL, "none"),
+        (replace(EQUAL, worst=(WorstOp("x", "error", formal=True),)), "none"),
+        (replace(EQUAL, target_rows=3, target_only=1), "none in what was compared"),
+        (replace(EQUAL, passed=1, not_compared={"file missing": 1}), "none in what was compared"),
+        (replace(EQUAL, exit_status=3), "none in what was compared"),
+        (replace(EQUAL, worst=(WorstOp("x", "error"),)), ""),
+        (replace(EQUAL, first=SUMMARY.first), ""),
+        (replace(EQUAL, passed=0, target_only=2, golden_only=2), ""),
+    ],
+)
+def test_that_nothing_differs_is_said_where_it_is_known(summary: Summary, said: str) -> None:
+    assert summary.no_difference == said
+    found = re.search(r"first difference  (\S.*?)  ", render(summary))
+    assert (found[1] if found else "") == said
+
+
+def test_what_is_no_difference_of_numbers_is_not_called_one() -> None:
+    formal = FirstOp(
+        "Torch.a.0.forward.output.0", "nothing that was compared differs; the golden side does not have it"
+    )
+    text = render(replace(SUMMARY, first=(formal,)))
+    assert "not a difference of numbers" in text
+    assert "first difference" not in text
+    assert "query_key_value" in text  # the search has no numbers to show, so the list shows what rules found
+    assert "\x1b[1;31m" not in render(replace(EQUAL, first=(formal,)), color=True)
+
+
+def test_where_nothing_met_there_is_no_answer() -> None:
+    nothing = Summary("statistics", target_rows=2, golden_rows=2, target_only=2, golden_only=2, first=SUMMARY.first)
+    text = render(nothing)
+    assert "difference" not in text
+    assert "opassay plan" in text
+
+
+def test_many_rows_of_one_side_point_to_the_plan() -> None:
+    assert "opassay plan" not in render(SUMMARY)  # 345 of 12,345
+    assert "opassay plan" in render(replace(SUMMARY, target_rows=14_000, target_only=2_000))
+    assert "opassay plan" in render(replace(SUMMARY, golden_rows=14_000, golden_only=2_000))
 
 
 def test_markup_is_text() -> None:

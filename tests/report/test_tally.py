@@ -10,7 +10,7 @@ import opassay
 import pytest
 from opassay.kernels.rules import NOT_COMPARED
 from opassay.pipeline.api import CompareReport
-from opassay.pipeline.report.tally import WORST, Tally
+from opassay.pipeline.report.tally import WORST, Tally, WorstOp
 
 from tests.dumps import call, scalar, tensor, write_dump
 
@@ -119,3 +119,15 @@ def test_an_error_in_a_row_that_was_not_fully_compared_counts_as_error(tmp_path:
     found = opassay.compare(write_dump(tmp_path / "t", target), write_dump(tmp_path / "g", golden))
     ((_, tally),) = found.tallies()
     assert (tally.compared, tally.uncompared) == ({"error": 1}, {})
+
+
+def test_an_op_is_told_by_what_made_it_what_it_is() -> None:
+    texts = [
+        "warning: not compared: shapes in the files differ [not-measured]",
+        "error: shape differs: NPU [2], Bench [3] [shape]",
+    ]
+    told = [WorstOp("x", "x", result, json.dumps(texts), 0).told for result in ("error", "warning")]
+    assert told == [
+        "shape differs: NPU [2], Bench [3] [shape]",
+        "not compared: shapes in the files differ [not-measured]",
+    ]

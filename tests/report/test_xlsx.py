@@ -42,11 +42,19 @@ def test_sheet_is_made_for_reading(tmp_path: Path, columns: dict[str, str], make
     assert sheet.freeze_panes == "B2"
     assert sheet.auto_filter.ref == sheet.dimensions == "A1:AA4"
     assert all(cell.font.b for cell in sheet[1])
-    assert sheet.column_dimensions["A"].width > 40
     place = list(columns).index("result") + 1
     fills = [sheet.cell(row, place).fill for row in (2, 3, 4)]
     assert [fill.fill_type for fill in fills] == [None, "solid", "solid"]
     assert [fill.fgColor.rgb for fill in fills[1:]] == ["FFFFEB84", "FFFF9999"]
+
+
+@pytest.mark.parametrize(("longest", "width"), [(3, len("NPU Name") + 5), (61, 63), (300, 100)])
+def test_name_columns_fit_their_longest_line(
+    longest: int, width: int, tmp_path: Path, columns: dict[str, str], make_slice: MakeSlice
+) -> None:
+    several = f"{'y' * longest};  {'z' * longest}"  # a row of joined names: a line each
+    sheet = book(tmp_path / "a.xlsx", columns, make_slice(3, target_name=["x", several, "x"]))["Sheet1"]
+    assert sheet.column_dimensions["A"].width == pytest.approx(width, abs=2)
 
 
 def test_words_for_what_is_no_number(tmp_path: Path, columns: dict[str, str], make_slice: MakeSlice) -> None:

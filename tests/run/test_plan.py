@@ -51,6 +51,26 @@ def test_every_level_can_be_named(sides: tuple[Path, Path], below: str, count: i
     assert plan.notes == plan.lost == ()
 
 
+@pytest.mark.parametrize(
+    ("below", "name", "device"),
+    [
+        ("target/dump.json", "dump.json", False),  # the line may speak of either side
+        ("target", "dump.json", False),
+        ("npu/dump.json", "npu/dump.json", False),
+        ("npu", "npu", False),
+        ("step0/rank3/dump.json", "rank3/dump.json", False),
+        ("step0/rank3", "rank3", True),
+        ("step0/proc77", "proc77", True),
+    ],
+)
+def test_a_folder_that_is_called_like_a_side_is_no_name(tmp_path: Path, below: str, name: str, device: bool) -> None:
+    folder = below.removesuffix("/dump.json")
+    for side in ("t", "g"):
+        tree(tmp_path / side, f"{folder}/dump.json")
+    (pair,) = planned(tmp_path / "t" / below, tmp_path / "g" / below).pairs
+    assert (pair.name, pair.is_device) == (name, device)
+
+
 def test_a_root_with_one_step_meets_a_step(sides: tuple[Path, Path]) -> None:
     plan = planned(sides[0], sides[1] / "step0")
     assert labels(plan) == [(f"rank{number}", f"rank{number}") for number in range(3)]

@@ -37,9 +37,9 @@ def test_a_job_log_gets_a_line_every_ten_seconds(lines: pytest.LogCaptureFixture
         progress.advance(bytes=1_000_000_000, pairs=100)
     progress.finish()
     assert lines.messages == [
-        "measuring rank0: 25 %, 1,000 of 4,000 pairs, 100 pairs/s, 1.00 GB/s, 0:00:30 left",
-        "measuring rank0: 50 %, 2,000 of 4,000 pairs, 100 pairs/s, 1.00 GB/s, 0:00:20 left",
-        "measuring rank0: done, 2,500 pairs, 25.00 GB, 1.00 GB/s in 25.0 s",
+        "measuring rank0: 25 %, 1,000 of 4,000 tensors, 100 a second, 1 GB/s, 0:00:30 left",
+        "measuring rank0: 50 %, 2,000 of 4,000 tensors, 100 a second, 1 GB/s, 0:00:20 left",
+        "measuring rank0: done, 2,500 tensors, 25.0 GB, 1 GB/s in 25.0 s",
     ]
     assert stream.getvalue() == ""
 
@@ -50,12 +50,12 @@ def test_pairs_measure_where_there_are_no_bytes(lines: pytest.LogCaptureFixture)
         progress.start(0, 400, "matching")
         clock.now = 11
         progress.advance(pairs=100)
-        assert lines.messages == ["matching: 25 %, 100 of 400 pairs, 9 pairs/s, 0:00:33 left"]
+        assert lines.messages == ["matching: 25 %, 100 of 400 tensors, 9 a second, 0:00:33 left"]
         progress.start(0, 0, "saving")
-        assert lines.messages[1] == "matching: done, 100 pairs in 11.0 s"
+        assert lines.messages[1] == "matching: done, 100 tensors in 11.0 s"
         clock.now = 30
         progress.advance(pairs=1)
-        assert lines.messages[2] == "saving: 0 %, 1 of 0 pairs, 0 pairs/s"
+        assert lines.messages[2] == "saving: 0 %, 1 of 0 tensors, 0 a second"
 
 
 def test_quiet_is_quiet(lines: pytest.LogCaptureFixture) -> None:
@@ -80,14 +80,14 @@ def test_a_terminal_gets_one_live_line(lines: pytest.LogCaptureFixture, monkeypa
     progress.advance(bytes=50, pairs=5)
     assert lines.messages == []
     assert "measuring [rank0]" in stream.getvalue()
-    assert "5 of 10 pairs" in stream.getvalue()
+    assert "5 of 10 tensors" in stream.getvalue()
     assert "0:00:20 left" in stream.getvalue()
     drawn = stream.getvalue()
     clock.now = 20.01
     progress.advance(bytes=1, pairs=1)
     assert stream.getvalue() == drawn
     progress.finish()
-    assert "6 pairs" in lines.messages[0]
+    assert "6 tensors" in lines.messages[0]
 
 
 def test_finishing_twice_says_it_once(lines: pytest.LogCaptureFixture) -> None:
