@@ -9,6 +9,9 @@ from typing import Final, Literal
 SPLITS: Final = (1, 64)
 """Fewest and most splits."""
 
+MOST_DEVICE_ID: Final = 4095
+"""Of MindSpore's devices."""
+
 DEFAULT_SPLITS: Final = 8
 DEFAULT_TIMEOUT_S: Final = 1800.0
 
@@ -45,6 +48,8 @@ class CheckOptions:
         Seconds that a call may take; 0 for any time.
     fail_on : {None, "warning", "error"}
         Exit status 1 from this verdict on.
+    framework : {"pytorch", "mindspore"}
+        As whose dump the file is read; "mindspore" stands for MSAdapter, too.
     """
 
     api_info: Path
@@ -60,3 +65,4 @@ class CheckOptions:
     threads: int = 1
     timeout_s: float = DEFAULT_TIMEOUT_S
     fail_on: Literal["warning", "error"] | None = None
+    framework: Literal["pytorch", "mindspore"] = "pytorch"

@@ -238,23 +238,20 @@ def _rounded(bench: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _tensor(value: object) -> torch.Tensor | None:
+    """A value as a tensor; None where it is no number, or larger than any tensor holds."""
     if isinstance(value, torch.Tensor):
         return value
-    return (
-        torch.tensor(value) if isinstance(value, (bool, float)) or type(value) is int and abs(value) < 1 << 63 else None
-    )
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(value) if isinstance(value, int) and abs(value) < 1 << 63 else None
 
 
 def _compare_plain(bench: object, tested: object) -> DetailRow:
     """Compare values that are no tensors: numbers as tensors are, others by equality."""
     row = DetailRow("", _type_name(bench), _type_name(tested), "()", status=Status.ERROR)
-    numbers = (bool, int, float)
-    if isinstance(bench, numbers) and isinstance(tested, numbers):
-        try:
-            _judge(row, torch.tensor([bench]), torch.tensor([tested]))
-        except RuntimeError:  # an int that no tensor holds
-            row.status = Status.PASS if bench == tested else Status.ERROR
-            row.message = "" if bench == tested else f"the values differ: {bench} in the reference, {tested} here "
+    left, right = _tensor(bench), _tensor(tested)
+    if left is not None and right is not None:
+        _judge(row, left, right)
         return row
     same = type(bench) is type(tested) and bench == tested
     row.status = Status.PASS if same else Status.ERROR

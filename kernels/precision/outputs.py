@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, Final
 
+import numpy as np
 import torch
 from opassay.kernels.precision.pairwise import CHUNK, Totals, count_unequal, flat_part, measure, round_to
 from opassay.kernels.precision.standards import Direction, api_of, limits_of, standard_of
 from opassay.kernels.precision.status import judge, standard_figures
-from opassay.kernels.precision.tables import DTYPE_BOUND, KINDS, RANDOM, ZEROS, ZEROS_FROM, ZEROS_WITHIN
+from opassay.kernels.precision.tables import (
+    DTYPE_BOUND,
+    KINDS,
+    RANDOM,
+    UP_TO_SIGN,
+    ZEROS,
+    ZEROS_FROM,
+    ZEROS_WITHIN,
+)
 from opassay.schemas.check_rows import DetailRow, Status
 
 _TYPES_DIFFER: Final = "bench and npu output type is different."
@@ -115,8 +124,8 @@ def _compare_values(bench: object, device: object, api: str, direction: Directio
     if standard.name == RANDOM:
         row.message = standard.why
         return row
-    if not isinstance(bench, _VALUES) and not hasattr(bench, "dtype"):
-        row.status, row.message = Status.ERROR, f"Unexpected output type in compare_core: {type(bench)}"
+    if not isinstance(bench, (*_VALUES, np.generic)):
+        row.message = f"Outputs of {type(bench)} cannot be compared."
         return row
     both_nan = isinstance(bench, float) and isinstance(device, float) and math.isnan(bench) and math.isnan(device)
     if both_nan or bool(bench == device):
@@ -180,6 +189,9 @@ def compare_tensors(
         row.status, row.message = Status.ERROR, f"The shape of bench{bench.shape} and npu{device.shape} not equal."
         return row
     kind = KINDS.get(str(device.dtype))
+    if kind is None and bench.dtype == device.dtype:
+        row.message = f"Tensors of {_short(device.dtype)} cannot be compared."
+        return row
     if kind is None or KINDS.get(str(bench.dtype)) != kind:
         left, right = _short(bench.dtype), _short(device.dtype)
         row.status, row.message = (
@@ -203,6 +215,8 @@ def compare_tensors(
     row.status, row.message, figures = judge(totals, limits, _rounded(totals.bench_max, device.dtype), unsupported)
     if totals.first_apart:
         row.message += _first_apart(totals, device)
+    if row.status is Status.ERROR and api.split(".")[-1] in UP_TO_SIGN:
+        row.message += f"{api} gives vectors that are as right with another sign or phase; compare what is made of them.\n"
     row.metrics |= figures
     return row
 

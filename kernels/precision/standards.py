@@ -11,6 +11,7 @@ from opassay.kernels.precision.tables import (
     ACCUMULATIVE,
     ACCUMULATIVE_SMALL,
     ADDED,
+    ALSO_RANDOM,
     BENCHMARK,
     BINARY,
     COLUMNS,
@@ -135,7 +136,7 @@ def _random(api: str) -> Standard | None:
         return _standard(RANDOM, "", f"random output: {api} draws numbers and drops to a value other than zero")
     if "dropout" in api:
         return _standard(ZEROS, "", "random API, only the share of zeros was compared")
-    if any(name in RANDOM_APIS for name in names):
+    if any(name in RANDOM_APIS or name in ALSO_RANDOM for name in names):
         return _standard(RANDOM, "", f"random output: {api} draws numbers, and two draws never agree")
     return None
 

@@ -97,8 +97,17 @@ RANDOM_APIS: Final = _names(
 )
 """Operators that draw numbers: two runs never agree."""
 
+ALSO_RANDOM: Final = _names(
+    "binomial fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d fractional_max_pool3d_with_indices"
+    " lobpcg pca_lowrank rrelu_with_noise rrelu_with_noise_ svd_lowrank"
+)
+"""More of them, that the document leaves out."""
+
 NO_ZEROS: Final = frozenset(("alpha_dropout", "feature_alpha_dropout"))
 """Dropouts that drop to a value other than zero, so that the share of zeros tells nothing."""
+
+UP_TO_SIGN: Final = frozenset(("eig", "eigh", "svd"))
+"""Operators with several right answers: an error says so."""
 
 DTYPE_BOUND: Final = frozenset(("nan_to_num", "nan_to_num_"))
 """Operators whose result depends on the largest number of their dtype: the reference is clipped to that of the device's."""

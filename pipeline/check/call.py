@@ -21,6 +21,7 @@ from opassay.pipeline.check.framework import Sides
 from opassay.pipeline.check.inputs import Inputs, Stand, tensors_of
 from opassay.pipeline.check.lookup import find_api
 from opassay.pipeline.check.precision_plan import LOW, CallPlan, plan_call
+from opassay.pipeline.check.reference_dtype import as_compared, float_results, not_raised
 
 SEED: Final = 1234
 _IN_REFERENCE: Final = " (in the reference)"
@@ -44,6 +45,8 @@ class Run:
         What dtypes were raised to.
     no_graph : str
         Why there is no graph to go back through although one was wanted; "" where there is.
+    unraised : str
+        Why a reference was computed in the dtypes of the dump; "" where it was not.
     """
 
     outputs: Any
@@ -52,6 +55,7 @@ class Run:
     kwargs: dict[str, Any]
     ups: Mapping[torch.dtype, torch.dtype]
     no_graph: str = ""
+    unraised: str = ""
 
 
 @dataclass(slots=True)
@@ -126,12 +130,13 @@ def call_both(case: Case, inputs: Inputs, device: torch.device, *, gradients: bo
     watch = _Watch()
     with watch:
         ours = _on_device(operator, inputs, device, plan, seed, gradients)
+    inputs = as_compared(case, inputs)
     with watch:
         bench = _reference(reference, inputs, plan, seed, gradients)
     with watch, _told(_where(device)):
         _wait_for(device)
     sides = Sides(_checked(case, bench.outputs), _checked(case, ours.outputs))
-    sides.judged_as = _judged_as(case, inputs, plan)
+    sides.judged_as, sides.unraised = _judged_as(case, inputs, plan), bench.unraised
     if gradients:
         with watch:
             _backward(case, inputs, bench, ours, device, sides)
@@ -195,11 +200,19 @@ def _on_device(
 def _reference(operator: Callable[..., Any], inputs: Inputs, plan: CallPlan, seed: int, gradients: bool) -> Run:
     """The reference in the best precision that the operator has a kernel for."""
     rounded_to = plan.autocast if plan.rounded else None
+    failed = ""
     for ups in plan.ups[:-1]:
-        with contextlib.suppress(Exception):
-            return _run(operator, inputs, _Arguments(_CPU, ups, rounded_to, gradients), seed)
-    with _told(_IN_REFERENCE):
-        return _run(operator, inputs, _Arguments(_CPU, plan.ups[-1], rounded_to, gradients), seed)
+        try:
+            run = _run(operator, inputs, _Arguments(_CPU, ups, rounded_to, gradients), seed)
+            break
+        except Exception as error:
+            failed = failed or _text(error)
+    else:
+        with _told(_IN_REFERENCE):
+            run = _run(operator, inputs, _Arguments(_CPU, plan.ups[-1], rounded_to, gradients), seed)
+    if plan.ups[0] and not_raised(inputs, run.ups):
+        run.unraised = failed or "the inputs take too much memory in float64"
+    return run
 
 
 def _run(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: int) -> Run:
@@ -221,7 +234,7 @@ def _run(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: 
 def _once(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: int) -> Run:
     args, kwargs = fresh.value(inputs.args), fresh.value(inputs.kwargs)
     _seed(seed, fresh.device)
-    with torch.set_grad_enabled(fresh.gradients):
+    with torch.set_grad_enabled(fresh.gradients), float_results(fresh.ups):
         return Run(operator(*args, **kwargs), fresh.leaves, args, kwargs, fresh.ups)
 
 
@@ -372,3 +385,41 @@ def _text(error: Exception) -> str:
     """A library's message up to its first traceback; the type where it has none."""
     text = str(error).strip().partition("\nException raised from")[0]
     return text[:_MOST_TOLD] or type(error).__name__
+
+
+def run_reference(case: Case, operator: Callable[..., Any], inputs: Inputs, *, gradients: bool) -> Run:
+    """Run the reference alone: on the CPU, in the best precision that the operator has a kernel for.
+
+    Parameters
+    ----------
+    case : Case
+        The call.
+    operator : callable
+        Computes the reference from the arguments of the dump.
+    inputs : Inputs
+        Arguments; they are left alone.
+    gradients : bool
+        Whether a graph is wanted, see `gradients_of`.
+
+    Raises
+    ------
+    CannotRun
+        If it fails; the message is the reason of the SKIP row.
+    """
+    seed = SEED ^ zlib.crc32(case.name.encode("utf-8", "surrogateescape"))
+    plan = plan_call(case, inputs.args, inputs.kwargs)
+    return _reference(operator, as_compared(case, inputs), plan, seed, gradients)
+
+
+def gradients_of(run: Run, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Gradients of a reference that was run with a graph: one for each tensor of its arguments, None where none is wanted.
+
+    Raises
+    ------
+    CannotRun
+        If there is no graph, or it fails.
+    """
+    if run.no_graph:
+        raise CannotRun(run.no_graph)
+    with _told(_IN_REFERENCE):
+        return _gradients(run, grads)

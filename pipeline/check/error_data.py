@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from opassay.pipeline.check.cases import Case
-from opassay.pipeline.check.dump_header import TENSOR_FOLDER
+from opassay.pipeline.check.dump_header import MINDSPORE, MINDTORCH, TENSOR_FOLDER
 from opassay.pipeline.check.framework import Framework, Sides
 
 _LONGEST: Final = 180  # bytes of a name; the direction, the number and the suffix follow
@@ -48,20 +48,25 @@ def save_error_data(framework: Framework, case: Case, inputs: Any, sides: Sides,
     """
     name = safe_name(case.name)
     (folder / TENSOR_FOLDER).mkdir(parents=True, exist_ok=True)
-    saved = {}
+    saved, tensors = {}, {}
     for label, tensor in framework.leaves(case, inputs, sides):
         saved[label] = framework.save(folder / f"{name}.{label}", tensor)
-    again = _Again(folder, saved)
+        tensors[label] = tensor
+    has_paths = framework.name in (MINDSPORE, MINDTORCH)
+    again = _AgainByPath(folder, saved, tensors) if has_paths else _Again(folder, saved)
     forward = {
         "input_args": again.described(case.args, "forward.input"),
         "input_kwargs": again.described(case.kwargs, "forward.input"),
-        "output": case.outputs,
+        "output": again.outputs(case.outputs, "forward.output"),
         "is_recompute": case.is_recompute,
     }
     data: dict[str, Any] = {f"{case.name}.forward": forward}
     if case.has_backward:
         again.place = 0
-        data[f"{case.name}.backward"] = {"input": again.described(case.gradient, "backward.input"), "output": []}
+        data[f"{case.name}.backward"] = {
+            "input": again.described(case.gradient, "backward.input"),
+            "output": again.outputs(case.gradients, "backward.output"),
+        }
     dump = {"task": "tensor", "level": "L1", "framework": framework.name, "dump_data_dir": TENSOR_FOLDER, "data": data}
     (folder / f"{name}.json").write_text(json.dumps(dump, indent=1), encoding="utf-8", errors="backslashreplace")
 
@@ -82,10 +87,44 @@ class _Again:
             return {key: self.described(item, label) for key, item in value.items()}
         path = self._saved.get(f"{label}.{self.place}")
         self.place += 1
+        return self._named(value, path)
+
+    def outputs(self, value: Any, label: str) -> Any:
+        """Outputs are made anew, but for gradients, which nobody reads."""
+        return value if label.startswith("forward") else []
+
+    def _named(self, value: Any, path: Path | None) -> Any:
         if path is None or not isinstance(value, dict):
             return value
         _link(path, self._folder / TENSOR_FOLDER / path.name)
         return {**value, "data_name": path.name}
+
+
+class _AgainByPath(_Again):
+    """The same where labels are paths, such as ``forward.input.0.1`` and ``forward.input.mask``, and outputs are compared."""
+
+    def __init__(self, folder: Path, saved: dict[str, Path], tensors: dict[str, Any]) -> None:
+        super().__init__(folder, saved)
+        self._tensors = tensors
+
+    def described(self, value: Any, label: str) -> Any:
+        """The same structure with the name of a file at every tensor."""
+        if isinstance(value, list):
+            return [self.described(item, f"{label}.{place}") for place, item in enumerate(value)]
+        if isinstance(value, dict) and value and not isinstance(value.get("type"), str):
+            return {key: self.described(item, f"{label}.{key}") for key, item in value.items()}
+        return self._named(value, self._saved.get(label))
+
+    def outputs(self, value: Any, label: str) -> Any:
+        """What this run's tested side gave, whatever the dump says of it."""
+        from opassay.kernels.precision.mindspore import dtype_name  # needs torch, which a worker has
+
+        found: list[Any] = []
+        while (path := self._saved.get(f"{label}.{len(found)}")) is not None:
+            tensor = self._tensors[f"{label}.{len(found)}"]
+            described = {"type": "mindspore.Tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+            found.append(self._named(described, path))
+        return found
 
 
 def _link(path: Path, link: Path) -> None:

@@ -30,6 +30,8 @@ class Sides:
         Dtypes whose limits judge outputs and gradients in place of their own, or None.
     seconds : float
         What the operators themselves took, on both sides.
+    unraised : str
+        Why the reference is in the dtypes of the dump; "" where it is in wider ones, or should be in these.
     moved : callable or None
         Outputs and gradients of the reference for inputs that are rounded at random: called where an error is to be
         understood.
@@ -41,6 +43,7 @@ class Sides:
     no_backward: str = ""
     judged_as: tuple[Any, Any] = (None, None)
     seconds: float = 0.0
+    unraised: str = ""
     moved: Callable[[], tuple[Any, list[Any] | None]] | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,10 +15,15 @@ from opassay.pipeline.read.json_text import is_utf16, open_regular
 from opassay.pipeline.watch.logs import clip, one_line
 from opassay.schemas.errors import UsageError
 
+LOGGER: Final = logging.getLogger("opassay.check")
+
 ALWAYS_SKIPPED: Final = frozenset(
-    {"to", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format"}
-)
-"""As if they stood in every black list: they copy, or give whatever the memory held."""
+    {
+        "to", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format",
+        "empty_permuted", "empty_quantized", "new", "data_ptr", "const_data_ptr",
+    }
+)  # fmt: skip
+"""As if they stood in every black list: they copy, or give an address or whatever the memory held."""
 
 _LISTS: Final = ("white_list", "black_list")
 _KEYS: Final = (*_LISTS, "error_data_path", "precision")
@@ -48,7 +54,8 @@ class Settings:
 
     def refuses(self, api: str) -> str:
         """Why an API is not run, for its SKIP row; "" where it is."""
-        if api in ALWAYS_SKIPPED or api in self.black or (self.white and api not in self.white):
+        is_skipped = api in ALWAYS_SKIPPED or api.partition(".")[0] in ALWAYS_SKIPPED  # Aten.empty.memory_format
+        if is_skipped or api in self.black or (self.white and api not in self.white):
             return f"API {api} in black list or not in white list. SKIP."
         return ""
 
@@ -95,7 +102,20 @@ def _from_config(path: Path, precision: int) -> Settings:
     section = document[present[0]] if present else {}
     if not isinstance(section, dict):
         raise UsageError(f"-config {path}: the section {present[0]!r} is not an object; write its lists in braces")
+    _warn_unread(path, document, section, present[0] if present else _SECTIONS[0])
     return checked.settings({key: section[key] for key in _KEYS[:3] if key in section}, precision)
+
+
+def _warn_unread(path: Path, document: dict[str, Any], section: dict[str, Any], name: str) -> None:
+    """Name keys that would be taken for lists and are not read."""
+    outside = [key for key in _KEYS[:3] if key in document]
+    unknown = [key for key in section if key not in _KEYS[:3]]
+    for keys, told in (
+        (outside, f"stand outside of the section {name!r}"),
+        (unknown, f"are no keys of the section {name!r}; there are {', '.join(_KEYS[:3])}"),
+    ):
+        if keys:
+            LOGGER.warning("-config %s: %s %s; not read", path, ", ".join(clip(one_line(key)) for key in keys), told)
 
 
 class _Checked:

@@ -6,6 +6,7 @@ hold: ``torch.load`` or ``torch.os.system`` are no APIs here.
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable
 from functools import cache
@@ -216,6 +217,25 @@ def _setitem(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return tensor
 
 
+def _resize(tensor: torch.Tensor, *shape: Any, **options: Any) -> torch.Tensor:
+    """``resize_`` to no more elements than there are: others would be whatever the memory held."""
+    sizes = options.get("sizes", shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    _refuse_growth(tensor, math.prod(sizes))
+    return tensor.resize_(*shape, **options)
+
+
+def _resize_as(tensor: torch.Tensor, template: torch.Tensor, **options: Any) -> torch.Tensor:
+    _refuse_growth(tensor, template.numel())
+    return tensor.resize_as_(template, **options)
+
+
+def _refuse_growth(tensor: torch.Tensor, count: int) -> None:
+    if count > tensor.numel():
+        raise CannotRun(
+            f"the new elements of a tensor that grows from {tensor.numel()} to {count} are what the memory held"
+        )
+
+
 def _index(index: Any) -> Any:
     if isinstance(index, list):
         return tuple(_mask(part) for part in index)
@@ -240,4 +260,6 @@ _SPECIAL: Final[dict[str, Function]] = {
     "__setitem__": _setitem,
     "__eq__": _equal,
     "__ne__": _differ,
+    "resize_": _resize,
+    "resize_as_": _resize_as,
 }

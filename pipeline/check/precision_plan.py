@@ -19,11 +19,19 @@ _UP: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.float32: torch.float64,
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
+    **dict.fromkeys(
+        (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz), torch.float64
+    ),
 }
 _UP_LITTLE: Final[Mapping[torch.dtype, torch.dtype]] = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _MOST_BYTES: Final = 8 << 30  # of the inputs in float64; with more, 16-bit ones are raised to float32 only
 
-_AS_THEY_ARE: Final = frozenset({"type_as", "nextafter", "frexp", "finfo", "view_as_real"})
+_AS_THEY_ARE: Final = frozenset(
+    {
+        "type_as", "nextafter", "frexp", "finfo", "view_as_real",
+        "can_cast", "element_size", "promote_types", "result_type", "storage_type",
+    }
+)  # fmt: skip
 _VIEWS: Final = frozenset({"view"})  # with a dtype they read the same bytes anew
 
 
@@ -103,7 +111,8 @@ def _ups(
 ) -> tuple[Mapping[torch.dtype, torch.dtype], ...]:
     name = case.api.rpartition(".")[2]
     reads_bytes = name in _VIEWS and any(isinstance(value, torch.dtype) for value in (*args, *kwargs.values()))
-    if name in _AS_THEY_ARE or reads_bytes:
+    asks_type = name == "type" and len(args) + len(kwargs) == 1
+    if name in _AS_THEY_ARE or reads_bytes or asks_type:
         return ({},)
     raised = math.fsum(tensor.numel() * _UP[tensor.dtype].itemsize for tensor in given if tensor.dtype in _UP)
     return (_UP_LITTLE, {}) if raised > _MOST_BYTES else (_UP, _UP_LITTLE, {})

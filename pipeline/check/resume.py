@@ -110,11 +110,17 @@ def _repair(result: Path, details: Path, columns: Columns) -> frozenset[str]:
     if torn_details and done and done[-1] == _call(_first_cell(torn_details)):
         # the machine stopped before the disk had the details of a case whose result it had
         rows, done = rows[:-1], done[:-1]
+    with_details = {_call(_first_cell(row)) for row in kept}
+    read = len(done)
+    while done and done[-1] not in with_details and _was_compared(rows[-1]):  # the same, of several cases
+        rows, done = rows[:-1], done[:-1]
     complete = frozenset(done)
     whole = [row for row in kept if _call(_first_cell(row)) in complete]
     dropped = len(kept) - len(whole) + bool(torn_details)
     _rewrite(result, header(columns.result), rows)
     _rewrite(details, header(columns.details), whole)
+    if read > len(done):
+        LOGGER.warning("%s: the last %d calls have no details and are run again", result, read - len(done))
     if torn_result or dropped:
         LOGGER.warning(
             "%s: the last run stopped within a call; %d rows of it are dropped and it is run again", result, dropped
@@ -162,6 +168,12 @@ def _split(data: bytes) -> Iterator[bytes]:
 def _first_cell(row: bytes) -> str:
     text = row.removeprefix(BOM).decode("utf-8", "replace")
     return next(csv.reader([text]), [""])[0] if text.startswith('"') else text.partition(",")[0].rstrip("\r\n")
+
+
+def _was_compared(row: bytes) -> bool:
+    """Whether a row of the result file has a verdict, which comes with details."""
+    cells = next(csv.reader([row.decode("utf-8", "replace")]), [])
+    return any(cell.strip().lower() not in ("", "skip") for cell in cells[1:3])
 
 
 def _call(row_name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections import Counter
@@ -12,18 +11,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from opassay.kernels.call_cost import PER_CALL, call_cost
-from opassay.kernels.precision.status import format_metric
 from opassay.pipeline.check.cases import RUN, Case, CaseFile, read_cases
-from opassay.pipeline.check.devices import Devices
-from opassay.pipeline.check.error_data import folder_name
+from opassay.pipeline.check.dump_header import MINDSPORE, MINDTORCH, PYTORCH
 from opassay.pipeline.check.files import CheckFiles, as_written
 from opassay.pipeline.check.filter import keep_first
 from opassay.pipeline.check.lists import Settings, read_settings
+from opassay.pipeline.check.mindspore_devices import find_adapter, leave_adapter
+from opassay.pipeline.check.profile import Profile, TextOf, profile_of
 from opassay.pipeline.check.progress import CallProgress
 from opassay.pipeline.check.resume import Journal, Resumed, resume
 from opassay.pipeline.check.runner import Outcome, skipped
 from opassay.pipeline.check.schedule import InOrder, ask_worker, longest_first, run_tasks, workers_for
-from opassay.pipeline.check.worker import Setting, Task, choose_task, run_task
+from opassay.pipeline.check.worker import (
+    Setting,
+    Task,
+    choose_mindspore_task,
+    choose_reference_task,
+    choose_task,
+    run_task,
+)
 from opassay.pipeline.watch.logs import Verbosity, one_line
 from opassay.schemas.check_options import CheckOptions
 from opassay.schemas.check_rows import CaseResult, Status
@@ -115,34 +121,63 @@ def check(options: CheckOptions, verbosity: Verbosity = "normal") -> CheckReport
     OpassayError
         If the dump, the config or the device cannot be used, or the files cannot be written.
     """
-    cases = read_cases(options.api_info)
-    if cases.framework.lower() not in ("", "pytorch"):
+    cases = read_cases(options.api_info, options.framework)
+    if options.framework == PYTORCH and cases.framework.lower() not in ("", PYTORCH):
+        known = MINDSPORE if cases.framework.lower() in (MINDSPORE, MINDTORCH) else cases.framework
         raise UsageError(
-            f"{options.api_info} is a dump of {cases.framework}; give its framework in front: opassay -f {cases.framework} run_ut"
+            f"{options.api_info} is a dump of {cases.framework}; give its framework in front: opassay -f {known} run_ut"
         )
+    profile = profile_of(cases.framework if options.framework != PYTORCH else PYTORCH)
     for problem in cases.problems:
         LOGGER.warning("%s: %s", options.api_info, one_line(problem))
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # for the fork server; see devices.load_torch
-    devices = ask_worker(choose_task, (options.device, options.device_ids))
+    adapter = _adapter(profile, cases)
+    chooser = choose_task if profile.is_torch else choose_reference_task
+    if not profile.is_torch and cases.task == "statistics":
+        chooser = choose_mindspore_task
+    devices = ask_worker(chooser, (options.device, options.device_ids))
     settings = read_settings(options.config)
     if devices.note:
         LOGGER.warning("%s", devices.note)
-    begun = _begin(options, functools.partial(format_metric, precision=settings.precision))
+    if not profile.is_torch and cases.task == "tensor":
+        LOGGER.info("the results that the dump recorded are compared with torch; MindSpore is not run")
+    begun = _begin(options, profile, profile.text_of(settings.precision))
     with begun.files as files:
-        return _run(options, cases, settings, devices, begun, files, verbosity)
+        setting = Setting(profile.name, devices, options.jit, options.threads, None, adapter)
+        if options.save_error_data and _can_save(profile, cases):
+            folder = profile.error_folder(files.result, files.stamp, settings.error_data_path)
+            setting = replace(setting, error_data=folder)
+        return _run(options, cases, settings, setting, begun, files, verbosity)
 
 
-def _begin(options: CheckOptions, text_of: Any) -> Resumed:
+def _adapter(profile: Profile, cases: CaseFile) -> tuple[str, ...]:
+    """Folders of MSAdapter on the module path; from here on torch is the native one."""
+    if profile.is_torch:
+        return ()
+    adapter = find_adapter(needed=profile.has_adapter and cases.task == "statistics")
+    leave_adapter(adapter)
+    return adapter
+
+
+def _can_save(profile: Profile, cases: CaseFile) -> bool:
+    """Whether there are tensors that the dump does not hold already."""
+    if profile.is_torch or cases.task == "statistics":
+        return True
+    LOGGER.warning("-save_error_data has no effect on a tensor dump of MindSpore: its tensors are all in the dump")
+    return False
+
+
+def _begin(options: CheckOptions, profile: Profile, text_of: TextOf) -> Resumed:
     if options.resume is not None:
-        return resume(options.resume, text_of)
-    return Resumed(CheckFiles.create(options.output, text_of), frozenset(), {})
+        return resume(options.resume, text_of, profile.columns)
+    return Resumed(CheckFiles.create(options.output, text_of, profile.columns), frozenset(), {})
 
 
 def _run(
     options: CheckOptions,
     cases: CaseFile,
     settings: Settings,
-    devices: Devices,
+    setting: Setting,
     begun: Resumed,
     files: CheckFiles,
     verbosity: Verbosity,
@@ -151,8 +186,7 @@ def _run(
     if not cases.names:
         LOGGER.warning("%s holds no call; the csv files have no rows", options.api_info)
     places = _places(options, cases, begun, report)
-    error_data = settings.error_data_path / folder_name(files.stamp) if options.save_error_data else None
-    setting = Setting("pytorch", devices, options.jit, options.threads, error_data)
+    profile, devices = profile_of(setting.framework), setting.devices
     workers = max(1, min(workers_for(options.splits, len(devices.ids)), len(places)))
     if workers < min(options.splits, len(places)):
         LOGGER.warning("-n %d: at most 8 processes a device are started, here %d", options.splits, workers)
@@ -161,7 +195,11 @@ def _run(
         for number, place in enumerate(places)
         if cases.names[place] in begun.ahead
     }
-    refused = {number: told for number, place in enumerate(places) if (told := _refused(cases.names[place], settings))}
+    refused: dict[int, str] = {}
+    if profile.has_lists:
+        refused = {
+            number: told for number, place in enumerate(places) if (told := _refused(cases.names[place], settings))
+        }
     todo = [number for number in range(len(places)) if number not in ahead and number not in refused]
     costs = _costs(cases, [places[number] for number in todo]) if workers > 1 else [PER_CALL] * len(todo)
     tasks = [Task(setting, _only(cases, places[number])) for number in todo]
@@ -186,8 +224,11 @@ def _run(
             for place, outcome in running:
                 if outcome.note:
                     LOGGER.warning("%s", one_line(outcome.note))
-                report.count(todo[place], outcome)
-                writer.put(todo[place], outcome.result)
+                number = todo[place]
+                has_backward = cases.backward[places[number]][0] >= 0
+                outcome = replace(outcome, result=profile.shown(outcome.result, has_backward=has_backward))
+                report.count(number, outcome)
+                writer.put(number, outcome.result)
                 progress.advance(bytes=round(costs[place] / _COST_UNIT), pairs=1)
     except KeyboardInterrupt:
         report.interrupted = True

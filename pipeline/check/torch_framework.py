@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from opassay.pipeline.check.call import SEED, call_both
 from opassay.pipeline.check.cases import Case
 from opassay.pipeline.check.framework import Sides
 from opassay.pipeline.check.inputs import Inputs, build_inputs
+from opassay.pipeline.check.reference_dtype import draws_inside
+from opassay.pipeline.watch.logs import one_line
 from opassay.schemas.check_rows import DetailRow, Status
 
 _WRONG = (Status.ERROR, Status.WARNING)
+_RAISED = ("torch.float16", "torch.bfloat16", "torch.float32")
 
 
 class TorchFramework:
@@ -37,7 +40,7 @@ class TorchFramework:
         random.seed(SEED)
         np.random.seed(SEED)  # noqa: NPY002 - operators written in Python may draw from it
         torch.manual_seed(SEED)
-        warnings.filterwarnings("ignore", module=r"torch\b")
+        warnings.simplefilter("ignore")  # what torch thinks of a call is not the user's doing, and there are thousands
 
     def build(self, case: Case) -> Inputs:
         """The inputs of a call."""
@@ -54,6 +57,11 @@ class TorchFramework:
         backward: list[DetailRow] = []
         if sides.grads is not None:
             backward = compare_outputs(*sides.grads, case.name, "backward", judged_as=gradients_as)
+        if self._device.type != "cpu" and (drawn := draws_inside(case)):
+            for row in (*forward, *backward):
+                row.status, row.message, row.metrics = Status.SKIP, drawn, {}
+        if sides.unraised:
+            _tell_unraised(sides.unraised, (*forward, *backward), is_same=self._device.type == "cpu")
         if any(row.status in _WRONG and "cosine" in row.metrics for row in (*forward, *backward)):
             _tell_rounding(sides, forward, backward)
         return forward, backward
@@ -78,6 +86,17 @@ class TorchFramework:
         target = path.with_name(f"{path.name}.pt")
         torch.save(tensor.detach().to("cpu", copy=True), target)
         return target
+
+
+def _tell_unraised(reason: str, rows: Iterable[DetailRow], *, is_same: bool) -> None:
+    """Say where the reference is no better than the device; where it is the very same computation, nothing was tested."""
+    for row in rows:
+        if row.bench_dtype != row.device_dtype or row.device_dtype not in _RAISED:
+            continue
+        row.message += f"The reference is in {row.device_dtype} too: {one_line(reason)}.\n"
+        if is_same and row.status is Status.PASS:
+            row.status = Status.WARNING
+            row.message += "On the cpu both sides are the same computation, so nothing was tested.\n"
 
 
 def _tell_rounding(sides: Sides, forward: list[DetailRow], backward: list[DetailRow]) -> None:

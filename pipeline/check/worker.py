@@ -13,6 +13,7 @@ from typing import Final
 
 from opassay.pipeline.check.cases import CaseFile
 from opassay.pipeline.check.devices import Devices, Wanted, choose, prepare
+from opassay.pipeline.check.dump_header import MINDSPORE, MINDTORCH, PYTORCH
 from opassay.pipeline.check.framework import Framework
 from opassay.pipeline.check.runner import Outcome, run_case
 from opassay.pipeline.run.pool import seat
@@ -39,6 +40,8 @@ class Setting:
         Of a process on the cpu.
     error_data : Path or None
         Where tensors of wrong results go.
+    adapter : tuple of str
+        Folders that hold MSAdapter's torch.
     """
 
     framework: str
@@ -46,6 +49,7 @@ class Setting:
     jit: bool = False
     threads: int = 1
     error_data: Path | None = None
+    adapter: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,29 @@ def _torch(setting: Setting) -> Framework:
     return TorchFramework(device)
 
 
-FRAMEWORKS: Final[dict[str, Callable[[Setting], Framework]]] = {"pytorch": _torch}
+def _mindspore(setting: Setting) -> Framework:
+    from opassay.pipeline.check.mindspore_framework import MindSporeFramework, TestedSide
+
+    device = setting.devices.of_seat(seat())
+    prepare("cpu", jit=False, threads=setting.threads)  # of torch, for the reference
+
+    def start() -> TestedSide:
+        if setting.framework == MINDTORCH:
+            from opassay.pipeline.check.adapter_process import AdapterProcess
+
+            return AdapterProcess(device, setting.adapter)
+        from opassay.pipeline.check.mindspore_calls import MindSporeSide
+
+        return MindSporeSide(device)
+
+    return MindSporeFramework(setting.framework, start)
+
+
+FRAMEWORKS: Final[dict[str, Callable[[Setting], Framework]]] = {
+    PYTORCH: _torch,
+    MINDSPORE: _mindspore,
+    MINDTORCH: _mindspore,
+}
 """How each framework gets ready in a process."""
 
 _ready: tuple[Setting, Framework] | None = None
@@ -92,6 +118,26 @@ def choose_task(wanted: tuple[Wanted, tuple[int, ...]]) -> Devices:
         Arguments of `devices.choose`.
     """
     return choose(*wanted)
+
+
+def choose_mindspore_task(wanted: tuple[Wanted, tuple[int, ...]]) -> Devices:
+    """The same for MindSpore.
+
+    Parameters
+    ----------
+    wanted : tuple of str and tuple of int
+        Arguments of `mindspore_devices.choose_mindspore`.
+    """
+    from opassay.pipeline.check.mindspore_devices import choose_mindspore
+
+    return choose_mindspore(*wanted)
+
+
+def choose_reference_task(_: object) -> Devices:
+    """The device of tensor dumps of MindSpore."""
+    from opassay.pipeline.check.mindspore_devices import choose_reference
+
+    return choose_reference()
 
 
 def run_task(task: Task) -> Outcome:

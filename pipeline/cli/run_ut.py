@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opassay.pipeline.watch import logs
-from opassay.schemas.check_options import SPLITS, CheckOptions
+from opassay.schemas.check_options import MOST_DEVICE_ID, SPLITS, CheckOptions
 from opassay.schemas.check_rows import CaseResult, Status
 from opassay.schemas.errors import UsageError
 
@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     OpassayError
         If the check cannot begin.
     """
-    return _check(arguments, splits=1, device_ids=_device_ids(arguments.device_ids)[:1])
+    device_ids = _device_ids(arguments.device_ids) if arguments.framework == "pytorch" else (0,)
+    return _check(arguments, splits=1, device_ids=device_ids[:1])
 
 
 def run_multi(arguments: argparse.Namespace) -> int:
@@ -50,6 +51,11 @@ def run_multi(arguments: argparse.Namespace) -> int:
     OpassayError
         If the check cannot begin.
     """
+    if arguments.framework != "pytorch":  # a process a device
+        device_ids = _device_ids(arguments.device_ids)
+        if max(device_ids) > MOST_DEVICE_ID:
+            raise UsageError(f"-d {max(device_ids)}: device ids are 0 to {MOST_DEVICE_ID}")
+        return _check(arguments, splits=len(device_ids), device_ids=device_ids)
     least, most = SPLITS
     if not least <= arguments.splits <= most:
         raise UsageError(f"-n {arguments.splits}: the number of splits must be from {least} to {most}")
@@ -73,20 +79,22 @@ def _check(arguments: argparse.Namespace, *, splits: int, device_ids: tuple[int,
         raise UsageError(f"--threads {arguments.threads}: must be 1 or more")
     if not 0 <= arguments.timeout < float("inf"):
         raise UsageError(f"--timeout {arguments.timeout:g}: must be 0 or more seconds")
+    is_torch = arguments.framework == "pytorch"
     options = CheckOptions(
         api_info=Path(arguments.api_info),
         output=Path(arguments.output),
         resume=Path(arguments.csv_path) if arguments.csv_path else None,
-        config=Path(arguments.config) if arguments.config else None,
-        filter_api=arguments.filter_api,
+        config=Path(arguments.config) if is_torch and arguments.config else None,
+        filter_api=is_torch and arguments.filter_api,
         save_error_data=arguments.save_error_data,
         device=arguments.device,
         device_ids=device_ids,
-        jit=arguments.jit,
+        jit=is_torch and arguments.jit,
         splits=splits,
         threads=arguments.threads,
         timeout_s=arguments.timeout,
         fail_on=arguments.fail_on,
+        framework=arguments.framework,
     )
     from opassay.pipeline.check.run import check
 

@@ -1,0 +1,3 @@
+from torch.nn import functional
+
+__all__ = ["functional"]
