@@ -21,7 +21,7 @@ from opassay.kernels.pair_pass import Engine
 from opassay.kernels.pair_sums import rescale
 from opassay.kernels.rounding import noise_floor
 from opassay.kernels.tensor_metrics import read_out
-from opassay.pipeline.measure.work import (
+from opassay.pipeline.measure.jobs import (
     PART_BYTES,
     SHARD_PAIRS,
     Header,
@@ -32,16 +32,12 @@ from opassay.pipeline.measure.work import (
     Row,
     Shard,
     Source,
-    asks_rounding,
     cut_parts,
     cut_shards,
-    join_segments,
-    measure_part,
-    measure_shard,
     metric_row,
-    probe_pair,
     single_jobs,
 )
+from opassay.pipeline.measure.work import asks_rounding, join_segments, measure_part, measure_shard, probe_pair
 from opassay.pipeline.read.tensor_layout import one_line
 from opassay.pipeline.read.tensors import TensorUnreadable, choose_io, tensor_path
 from opassay.pipeline.run.budget import Budget
