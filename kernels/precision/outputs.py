@@ -216,7 +216,9 @@ def compare_tensors(
     if totals.first_apart:
         row.message += _first_apart(totals, device)
     if row.status is Status.ERROR and api.split(".")[-1] in UP_TO_SIGN:
-        row.message += f"{api} gives vectors that are as right with another sign or phase; compare what is made of them.\n"
+        row.message += (
+            f"{api} gives vectors that are as right with another sign or phase; compare what is made of them.\n"
+        )
     row.metrics |= figures
     return row
 
