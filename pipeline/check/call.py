@@ -10,15 +10,15 @@ import functools
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from opassay.kernels.fused import FUSED, cuda_equivalent
-from opassay.kernels.precision.conditioning import rounded_at_random
+from opassay.pipeline.check.arguments import Arguments
 from opassay.pipeline.check.cases import CannotRun, Case
 from opassay.pipeline.check.framework import Sides
-from opassay.pipeline.check.inputs import Inputs, Stand, tensors_of
+from opassay.pipeline.check.inputs import Inputs, tensors_of
 from opassay.pipeline.check.lookup import find_api
 from opassay.pipeline.check.precision_plan import LOW, CallPlan, plan_call
 from opassay.pipeline.check.reference_dtype import as_compared, float_results, not_raised
@@ -57,47 +57,9 @@ class Run:
     no_graph: str = ""
     unraised: str = ""
 
-
-@dataclass(slots=True)
-class _Arguments:
-    """Fresh arguments of one side, detached from everything else."""
-
-    device: torch.device
-    ups: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict)
-    rounded_to: torch.dtype | None = None
-    gradients: bool = False
-    moved_by: torch.Generator | None = None
-    leaves: list[torch.Tensor | None] = field(default_factory=list)
-
-    def value(self, value: Any) -> Any:
-        """The same structure with tensors, dtypes and devices of this side."""
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value)
-        if isinstance(value, dict):
-            return {key: self.value(item) for key, item in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(self.value(item) for item in value)
-        if isinstance(value, torch.dtype):
-            return self.ups.get(value, value)
-        return self.device if value is Stand.DEVICE else value
-
-    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        leaf = tensor.detach()
-        if self.rounded_to is not None and leaf.dtype is torch.float32:
-            leaf = leaf.to(self.rounded_to)
-        dtype = self.ups.get(tensor.dtype, tensor.dtype)
-        leaf = self.moved(leaf.to(device=self.device, dtype=dtype, copy=True), self.rounded_to or tensor.dtype)
-        if not (self.gradients and tensor.requires_grad):
-            self.leaves.append(None)
-            return leaf
-        self.leaves.append(leaf.requires_grad_())
-        return leaf.clone()  # no leaf: operators may write into it
-
-    def moved(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """The values themselves, or as another rounding of them would have been."""
-        if self.moved_by is None or not (dtype.is_floating_point or dtype.is_complex):
-            return values
-        return rounded_at_random(values, dtype, self.moved_by)
+    def release(self) -> None:
+        """Let go of the arguments: there is no way back through the call."""
+        self.leaves, self.args, self.kwargs = [], [], {}
 
 
 def call_both(case: Case, inputs: Inputs, device: torch.device, *, gradients: bool) -> Sides:
@@ -131,6 +93,8 @@ def call_both(case: Case, inputs: Inputs, device: torch.device, *, gradients: bo
     with watch:
         ours = _on_device(operator, inputs, device, plan, seed, gradients)
     inputs = as_compared(case, inputs)
+    if not gradients:
+        ours.release()
     with watch:
         bench = _reference(reference, inputs, plan, seed, gradients)
     with watch, _told(_where(device)):
@@ -141,21 +105,27 @@ def call_both(case: Case, inputs: Inputs, device: torch.device, *, gradients: bo
         with watch:
             _backward(case, inputs, bench, ours, device, sides)
     sides.seconds = watch.seconds
-    sides.moved = functools.partial(_moved, case, reference, inputs, plan, bench, seed, gradients)
+    sides.moved = functools.partial(_moved, case, reference, inputs, plan, bench.ups, seed, gradients)
     return sides
 
 
 def _moved(
-    case: Case, reference: Callable[..., Any], inputs: Inputs, plan: CallPlan, bench: Run, seed: int, gradients: bool
+    case: Case,
+    reference: Callable[..., Any],
+    inputs: Inputs,
+    plan: CallPlan,
+    ups: Mapping[torch.dtype, torch.dtype],
+    seed: int,
+    gradients: bool,
 ) -> tuple[Any, list[Any] | None]:
     """Outputs and gradients of the reference once more, with every input rounded at random."""
     generator = torch.Generator().manual_seed(seed)
-    fresh = _Arguments(_CPU, bench.ups, plan.autocast if plan.rounded else None, gradients, generator)
+    fresh = Arguments(_CPU, ups, plan.autocast if plan.rounded else None, gradients, generator)
     run = _once(reference, inputs, fresh, seed)
     outputs = _checked(case, run.outputs)
     if not gradients:
         return outputs, None
-    grads = [None if grad is None else grad.to(bench.ups.get(grad.dtype, grad.dtype)) for grad in inputs.grads]
+    grads = [None if grad is None else grad.to(ups.get(grad.dtype, grad.dtype)) for grad in inputs.grads]
     moved = [
         None if new is None or old is None else fresh.moved(new, old.dtype)
         for new, old in zip(grads, inputs.grads, strict=True)
@@ -191,10 +161,10 @@ def _on_device(
         autocast = torch.autocast(device.type, plan.autocast)
     with autocast, _told(_where(device)):
         try:
-            return _run(operator, inputs, _Arguments(device, gradients=gradients), seed)
+            return _run(operator, inputs, Arguments(device, gradients=gradients), seed)
         except torch.cuda.OutOfMemoryError:
             _free_memory(device)
-            return _run(operator, inputs, _Arguments(device, gradients=gradients), seed)
+            return _run(operator, inputs, Arguments(device, gradients=gradients), seed)
 
 
 def _reference(operator: Callable[..., Any], inputs: Inputs, plan: CallPlan, seed: int, gradients: bool) -> Run:
@@ -203,19 +173,19 @@ def _reference(operator: Callable[..., Any], inputs: Inputs, plan: CallPlan, see
     failed = ""
     for ups in plan.ups[:-1]:
         try:
-            run = _run(operator, inputs, _Arguments(_CPU, ups, rounded_to, gradients), seed)
+            run = _run(operator, inputs, Arguments(_CPU, ups, rounded_to, gradients), seed)
             break
         except Exception as error:
             failed = failed or _text(error)
     else:
         with _told(_IN_REFERENCE):
-            run = _run(operator, inputs, _Arguments(_CPU, plan.ups[-1], rounded_to, gradients), seed)
+            run = _run(operator, inputs, Arguments(_CPU, plan.ups[-1], rounded_to, gradients), seed)
     if plan.ups[0] and not_raised(inputs, run.ups):
         run.unraised = failed or "the inputs take too much memory in float64"
     return run
 
 
-def _run(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: int) -> Run:
+def _run(operator: Callable[..., Any], inputs: Inputs, fresh: Arguments, seed: int) -> Run:
     """One forward pass; with a graph if one is wanted and the operator can have one."""
     if fresh.gradients:
         try:
@@ -224,14 +194,14 @@ def _run(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: 
             raise
         except Exception as error:  # resize_ and set_ refuse tensors that require a gradient; an operator may have none
             no_graph = _text(error)
-        plain = _Arguments(fresh.device, fresh.ups, fresh.rounded_to)
+        plain = Arguments(fresh.device, fresh.ups, fresh.rounded_to)
         run = _once(operator, inputs, plain, seed)
         run.no_graph = no_graph
         return run
     return _once(operator, inputs, fresh, seed)
 
 
-def _once(operator: Callable[..., Any], inputs: Inputs, fresh: _Arguments, seed: int) -> Run:
+def _once(operator: Callable[..., Any], inputs: Inputs, fresh: Arguments, seed: int) -> Run:
     args, kwargs = fresh.value(inputs.args), fresh.value(inputs.kwargs)
     _seed(seed, fresh.device)
     with torch.set_grad_enabled(fresh.gradients), float_results(fresh.ups):

@@ -23,6 +23,7 @@ from opassay.kernels.precision.tables import (
     ABSOLUTE,
     ACCUMULATIVE,
     ADDED,
+    ALSO_RANDOM,
     BENCHMARK,
     BINARY,
     LIMITS,
@@ -31,6 +32,7 @@ from opassay.kernels.precision.tables import (
     THOUSANDTH,
     ULP,
 )
+from opassay.pipeline.check.lists import ALWAYS_SKIPPED
 from opassay.schemas.check_rows import DETAILS
 from opassay.schemas.errors import UsageError
 
@@ -75,6 +77,11 @@ def _told(api: str, fused: dict[str, str]) -> Iterator[str]:
         yield from _fact("integers", f"{whole.label} ({whole.name}): int, bool and plain numbers are equal or not")
         yield from _fact("others", "float64, complex, 8-bit floats: only Status of run_ut judges them")
     yield from _fact("reference", _reference(api, fused))
+    if api in ALWAYS_SKIPPED:
+        yield from _fact(
+            "skipped",
+            "run_ut and multi_run_ut skip it by name: it copies, or gives an address or whatever the memory held",
+        )
     if api in _ALSO:
         yield from _fact("inputs", _ALSO[api])
 
@@ -151,7 +158,7 @@ def _hint(api: str, fused: dict[str, str]) -> str:
 
 def _listed() -> frozenset[str]:
     added = (names for names, _ in ADDED.values())
-    return frozenset().union(*LISTED.values(), *added, RANDOM_APIS)
+    return frozenset().union(*LISTED.values(), *added, RANDOM_APIS, ALSO_RANDOM)
 
 
 _PASSES: Final = "api_precision_compare passes"

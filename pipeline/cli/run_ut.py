@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
+import signal
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,12 +102,30 @@ def _check(arguments: argparse.Namespace, *, splits: int, device_ids: tuple[int,
     )
     from opassay.pipeline.check.run import check
 
-    report = check(options, verbosity)
+    with _terminated_as_interrupted():
+        report = check(options, verbosity)
     status = report.exit_status(options.fail_on)
     _tell(report, arguments.command, status)
     if arguments.quiet:
         print(report.result)
     return status
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM, which batch systems send before they kill, end a run as Ctrl-C does: files kept, workers ended."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(report: CheckReport, command: str, status: int) -> None:
@@ -114,6 +136,9 @@ def _tell(report: CheckReport, command: str, status: int) -> None:
         LOGGER.info("error: %s: %s", result.name, _reason(result))
     if len(report.wrong) > _MOST_TOLD:
         LOGGER.info("... and %d more calls with an error", len(report.wrong) - _MOST_TOLD)
+    skipped = report.forward[Status.SKIP] + report.backward[Status.SKIP]
+    if skipped and report.ran:
+        LOGGER.info("SKIP: the Message column says why")
     if report.unread:
         LOGGER.warning("the tensors of %d calls could not be read", report.unread)
     if report.lost:

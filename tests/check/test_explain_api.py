@@ -107,3 +107,8 @@ def test_the_page_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> N
     assert shown is not None
     assert main(shown[1].split()) == 0
     assert capsys.readouterr().out == shown[2]
+
+
+def test_what_is_always_skipped_is_told(explain: Explain) -> None:
+    assert "run_ut and multi_run_ut skip it by name" in explain("Tensor.data_ptr")[1]
+    assert "skip it by name" not in explain("matmul")[1]

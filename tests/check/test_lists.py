@@ -134,3 +134,18 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_settings(path)
     path.write_text("\ufeff{}", encoding="utf-8")
     assert read_settings(path).white == frozenset()
+
+
+@pytest.mark.parametrize("api", ["data_ptr", "new", "empty_permuted", "empty.memory_format"])
+def test_addresses_and_what_the_memory_held_are_never_compared(api: str) -> None:
+    assert read_settings().refuses(api)
+
+
+def test_keys_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_settings(_config(tmp_path, {"black_list": ["exp"], "run_ut": {"whitelist": ["exp"], "white_list": []}}))
+    first, second = caplog.messages
+    assert first.endswith("black_list stand outside of the section 'run_ut'; not read")
+    assert "whitelist are no keys of the section 'run_ut'; there are white_list, black_list" in second
+    caplog.clear()
+    read_settings(_config(tmp_path, {"task": "x", "rank": [], "run_ut": {"white_list": ["exp"]}}))
+    assert not caplog.messages

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from opassay.pipeline.check.cases import read_cases
+from opassay.pipeline.check.cases import CannotRun, read_cases
 from opassay.pipeline.check.lookup import ApiNotFound, find_api, is_known
 
 CASES = Path(__file__).parents[1] / "data" / "checker"
@@ -152,3 +152,13 @@ def test_names_of_the_hand_made_dump() -> None:
     assert missing == ["Functional.nonexistent_api.0", "Tensor.backward_like.0", "NPU.npu_unknown_op.0"], json.dumps(
         missing
     )
+
+
+@pytest.mark.parametrize(("kind", "api"), [("Tensor", "resize_"), ("Tensor", "resize_as_")])
+def test_new_elements_of_a_tensor_that_grows_are_refused(kind: str, api: str) -> None:
+    """They are whatever the memory held, other numbers in every run."""
+    resize = find_api(kind, api, "cpu")
+    smaller = resize(X.clone(), torch.ones(2, 2)) if api == "resize_as_" else resize(X.clone(), 2, 2)
+    assert smaller.tolist() == [[0, 1], [2, 3]]
+    with pytest.raises(CannotRun, match="grows from 6 to 8"):
+        resize(X.clone(), torch.ones(2, 4)) if api == "resize_as_" else resize(X.clone(), [2, 4])

@@ -245,3 +245,23 @@ def wait_for_rows(folder: Path, more: int, run: subprocess.Popen[str]) -> None:
 
 def rows(folder: Path) -> int:
     return sum(path.read_bytes().count(b"Torch.") for path in folder.glob("accuracy_checking_*"))
+
+
+def test_results_at_the_end_without_their_details_are_run_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The machine stopped when the disk had the results of three cases and not their details."""
+    result, details = written(tmp_path)
+    whole = result.read_bytes(), details.read_bytes()
+    details.write_bytes(whole[1][: whole[1].index(b"Torch.add.5.forward")])
+    assert finish(result) == {one.name for one in CASES[:5]}
+    assert (result.read_bytes(), details.read_bytes()) == whole
+    assert "the last 3 calls have no details and are run again" in caplog.text
+
+
+def test_a_skip_needs_no_details(tmp_path: Path) -> None:
+    """The details of MindSpore have none."""
+    result, details = written(tmp_path)
+    with CheckFiles(result, details, result.stem[-14:], format_metric) as files:
+        files.append(CaseResult("Torch.add.8", Status.SKIP, None, "no", []))
+    assert "Torch.add.8" in finish(result)

@@ -181,7 +181,9 @@ def test_error_data_can_be_run_again(checker: Checker, tmp_path: Path, monkeypat
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_finished_is_kept_and_how_to_go_on_is_said(how: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C reaches the workers too; a batch system ends the command alone."""
     product = {**tensor(shape=(3000, 3000)), "Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 1732.0}
     slow = {f"Torch.matmul.{number}.forward": call([product, product], [product]) for number in range(20)}
     dump = small(tmp_path, **slow)
@@ -193,7 +195,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(tmp_path: Path) -> 
         while not list((tmp_path / "out").glob("*result*")) and time.monotonic() - begun < 60:
             time.sleep(0.05)
         time.sleep(1.0)
-        os.killpg(run.pid, signal.SIGINT)
+        (os.killpg if how is signal.SIGINT else os.kill)(run.pid, how)
         _, told = run.communicate(timeout=60)
     assert run.returncode == 130
     assert "Traceback" not in told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from opassay.kernels.precision.outputs import compare_outputs, compare_tensors
@@ -248,3 +249,28 @@ def test_where_values_first_differ_in_kind() -> None:
     assert "The first is (1, 2) imaginary part: 0 in the reference, nan on the device.\n" in row.message
     scalar = only(torch.tensor(1.0), torch.tensor(math.inf))
     assert "The first is (): 1 in the reference, inf on the device.\n" in scalar.message
+
+
+def test_a_dtype_without_rules_is_a_skip_if_both_have_it() -> None:
+    exponents = torch.ones(3).to(torch.float8_e8m0fnu)
+    row = only(exponents, exponents.clone())
+    assert (row.status, row.message) == (SKIP, "Tensors of float8_e8m0fnu cannot be compared.")
+    assert only(torch.ones(3, dtype=torch.float64), exponents).status is ERROR
+
+
+def test_arrays_and_storages_are_not_compared() -> None:
+    values = torch.arange(3.0)
+    assert only(values.numpy(), values.numpy()).status is SKIP
+    assert only(values.untyped_storage(), values.untyped_storage()).status is SKIP
+    assert only(np.float32(1), np.float32(1)).status is PASS
+    assert only(np.float32(1), np.float32(2)).status is ERROR
+
+
+def test_vectors_with_several_right_answers_are_told() -> None:
+    values = torch.arange(1.0, 5.0)
+    (row,) = compare_outputs(values, -values, "Torch.linalg.eigh.0")
+    assert row.status is ERROR
+    assert "as right with another sign" in row.message
+    (row,) = compare_outputs(values, values, "Torch.linalg.eigh.0")
+    assert "sign" not in row.message
+    assert "sign" not in compare_outputs(values, -values, "Torch.neg.0")[0].message
