@@ -51,6 +51,8 @@ _WIDTHS: Final = (
     ("_md5", 18),
 )
 _OTHER_WIDTH: Final = 15
+_NAMES: Final = ("target_name", "golden_name")
+_LINE_POINTS: Final = 15  # height of a line of text
 _WIDEST: Final = 100  # of a column that fits its longest cell
 
 
@@ -101,6 +103,7 @@ class XlsxWriter(ClosedWriter):
             self._fills = {result: self._book.add_format(fill) for result, fill in _FILLS.items()}
             self._text = self._book.add_format(_TEXT)
             self._plain = self._book.add_format()
+            self._lines = self._book.add_format({"text_wrap": True, "valign": "top"})
             self._begin_sheet()
         except OSError as error:
             self.discard()
@@ -215,7 +218,7 @@ class XlsxWriter(ClosedWriter):
         import polars as pl
 
         names = list(self.columns)
-        joined = pl.col([name for name in ("target_name", "golden_name") if name in names])
+        joined = pl.col([name for name in _NAMES if name in names])
         piece = piece.with_columns(
             joined.str.replace_all(";  ", ";\n", literal=True)
         )  # names of a joined row (consistent_check.md, 3)
@@ -228,7 +231,10 @@ class XlsxWriter(ClosedWriter):
         columns = [self._cells(piece, name, marked=formulas[name] or markup[name]) for name in names]
         sheet = self._sheets[-1]
         write_string, write_number = sheet.write_string, sheet.write_number
+        heights = _lines_of(piece, [name for name in _NAMES if name in names])
         for row, cells in enumerate(zip(*columns, strict=True), self._rows + 1):
+            if heights and (lines := heights.get(row - self._rows - 1)):
+                sheet.set_row(row, _LINE_POINTS * lines)
             for place, cell in enumerate(cells):
                 kind = cell.__class__
                 if kind is str:
@@ -251,6 +257,10 @@ class XlsxWriter(ClosedWriter):
             formula, rich = piece.select(formula_like(text).alias("formula"), text.str.contains(_RICH).alias("rich"))
             for place in (formula | rich).arg_true():
                 cells[place] = (texts[place], self._text if formula[place] else None)
+        if name in _NAMES:
+            for place, text_of in enumerate(texts):
+                if "\n" in text_of:
+                    cells[place] = (text_of, self._lines)
         if name == "result":
             cells = [(result, self._fills[result]) if result in self._fills else result for result in texts]
         if f"{name}_number" in piece.columns:
@@ -279,6 +289,14 @@ class XlsxWriter(ClosedWriter):
             self.shortened += sum(new != old for new, old in zip(cells, piece[name], strict=True))
             piece = piece.with_columns(pl.Series(name, cells, pl.String))
         return piece
+
+
+def _lines_of(piece: pl.DataFrame, names: list[str]) -> dict[int, int]:
+    """Rows whose names stand in several lines (joined rows), and in how many."""
+    import polars as pl
+
+    breaks = piece.select(pl.max_horizontal(pl.col(names).str.count_matches("\n", literal=True))).to_series()
+    return {row: breaks[row] + 1 for row in (breaks > 0).arg_true()}
 
 
 class _Exact(float):

@@ -57,6 +57,18 @@ def test_name_columns_fit_their_longest_line(
     assert sheet.column_dimensions["A"].width == pytest.approx(width, abs=2)
 
 
+def test_joined_names_stand_in_lines_of_a_row_that_is_high_enough(
+    tmp_path: Path, columns: dict[str, str], make_slice: MakeSlice
+) -> None:
+    frame = make_slice(3, target_name=["one", "q.input.0;  k.input.0;  v.input.0", "two"])
+    sheet = book(tmp_path / "x.xlsx", columns, frame).active
+    place = list(columns).index("target_name") + 1
+    assert sheet.cell(3, place).value == "q.input.0;\nk.input.0;\nv.input.0"
+    assert sheet.cell(3, place).alignment.wrap_text
+    assert sheet.row_dimensions[3].height == 45
+    assert [sheet.row_dimensions[row].height for row in (2, 4)] == [None, None]
+
+
 def test_words_for_what_is_no_number(tmp_path: Path, columns: dict[str, str], make_slice: MakeSlice) -> None:
     cells = ["inf", " -inf", "Nan", "None", "N/A", "True", "3", "-1e-20", "1152921504606846977", "0.30000001192092896"]
     frame = make_slice(len(cells), target_max=cells)
