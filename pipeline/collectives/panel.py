@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from opassay.pipeline.report.console import MAX_WIDTH, USUAL_WIDTH
 from opassay.pipeline.report.folding import Folded
+from opassay.pipeline.report.panel import RESULT_STYLES, dot_of, drawn, print_panel
 from opassay.pipeline.watch.logs import one_line
 from opassay.pipeline.watch.quantities import size_text, time_text
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 8
 _LINES: Final = 5
-_STYLES: Final = {"pass": "green", "warning": "yellow", "error": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +97,7 @@ def render(outcome: Outcome, width: int | None = None, *, color: bool = False, a
     ascii_only : bool, default False
         Frame and words in ASCII; other characters are written as escapes.
     """
-    from rich import box
-    from rich.console import Console, Group
-    from rich.panel import Panel
     from rich.text import Text
-
-    dot = "-" if ascii_only else "·"
 
     def plain(text: str) -> str:
         text = one_line(text)
@@ -135,42 +126,13 @@ def render(outcome: Outcome, width: int | None = None, *, color: bool = False, a
         f"{size_text(outcome.dump_bytes)} of dump.json",
         f"exit {outcome.exit_status}",
     ]
-    parts += [Text(), Text(f" {dot} ".join(footer))]
-    panel = Panel(
-        Group(*parts), title=Text(f"opassay {dot} collectives"), title_align="left",
-        box=box.ASCII if ascii_only else box.ROUNDED, padding=(0, 1),
-    )  # fmt: skip
-    out = io.StringIO()
-    console = Console(
-        file=out, width=min(max(width or USUAL_WIDTH, 40), MAX_WIDTH), force_terminal=color,
-        color_system="standard" if color else None, no_color=not color, legacy_windows=False, emoji=False, markup=False,
-        highlight=False,
-    )  # fmt: skip
-    console.print(panel)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    parts += [Text(), Text(f" {dot_of(ascii_only)} ".join(footer))]
+    return drawn(parts, "collectives", width, color=color, ascii_only=ascii_only)
 
 
 def show(outcome: Outcome, stream: TextIO | None = None) -> None:
-    """Print the panel: coloured on a terminal without NO_COLOR, else plain; ASCII where the encoding is no Unicode.
-
-    A stream that is closed, full or read by nobody is no error.
-    """
-    stream = stream or sys.stdout
-    if stream is None:
-        return
-    terminal = stream.isatty()
-    encoding = getattr(stream, "encoding", None) or "ascii"
-    text = render(
-        outcome,
-        shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if terminal else None,
-        color=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
-        ascii_only=not encoding.lower().replace("-", "").startswith("utf"),
-    )
-    try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except (OSError, ValueError):
-        return
+    """Print the panel, as the stream can show it; a stream that is closed, full or read by nobody is no error."""
+    print_panel(partial(render, outcome), stream)
 
 
 def _counts(outcome: Outcome) -> Table:
@@ -181,7 +143,7 @@ def _counts(outcome: Outcome) -> Table:
     for _ in range(3):
         grid.add_column(overflow="fold")
     verdicts = Text("= ")
-    for place, (word, style) in enumerate(_STYLES.items()):
+    for place, (word, style) in enumerate(RESULT_STYLES.items()):
         count = outcome.results[word]
         verdicts.append(" + " if place else "").append(f"{count:,} {word}", style=style if count else "")
     grid.add_row("calls", f"{sum(outcome.results.values()):,}", verdicts)
@@ -199,7 +161,7 @@ def _list(calls: list[Call], plain: Callable[[str], str]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for call in calls:
-        grid.add_row(Text(f"  {call.result}", style=_STYLES[call.result]), Folded(Text(plain(call.title))))
+        grid.add_row(Text(f"  {call.result}", style=RESULT_STYLES[call.result]), Folded(Text(plain(call.title))))
         grid.add_row("", Folded(Text(plain(call.calls), style="dim")))
         grid.add_row("", Folded(Text(plain(call.message))))
     return grid

@@ -5,16 +5,14 @@ Counts are shown as sums, so that a reader can add them up. Measures and judges 
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from opassay.pipeline.report.folding import Folded
+from opassay.pipeline.report.panel import MAX_WIDTH, RESULT_STYLES, USUAL_WIDTH, dot_of, drawn, print_panel
 from opassay.pipeline.report.summary import FirstOp, Summary, WorstOp, merge
 from opassay.pipeline.watch.logs import one_line
 from opassay.pipeline.watch.quantities import rate_text, size_text, time_text
@@ -36,17 +34,9 @@ __all__ = [
     "time_text",
 ]
 
-USUAL_WIDTH: Final = 100
-"""Columns of a panel that goes to a file."""
-
-MAX_WIDTH: Final = 160
-"""Columns on the widest terminal."""
-
 WORST_SHOWN: Final = 8
 PROBLEMS_SHOWN: Final = 5
 FILES_SHOWN: Final = 12
-
-_STYLES: Final = {"pass": "green", "warning": "yellow", "error": "bold red"}
 
 
 def render(summary: Summary, width: int | None = None, *, color: bool = False, ascii_only: bool = False) -> str:
@@ -63,59 +53,15 @@ def render(summary: Summary, width: int | None = None, *, color: bool = False, a
     ascii_only : bool, default False
         Frame and words in ASCII; other characters are written as escapes.
     """
-    from rich import box
-    from rich.console import Console, Group
-    from rich.panel import Panel
-    from rich.text import Text
-
-    dot = "-" if ascii_only else "·"
     if ascii_only:
         summary = _in_ascii(summary)
-    panel = Panel(
-        Group(*_parts(summary, dot)),
-        title=Text(f"opassay {dot} {one_line(summary.title)}"),
-        title_align="left",
-        box=box.ASCII if ascii_only else box.ROUNDED,
-        padding=(0, 1),
-    )
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=min(max(width or USUAL_WIDTH, 40), MAX_WIDTH),
-        force_terminal=color,
-        color_system="standard" if color else None,
-        no_color=not color,
-        legacy_windows=False,
-        emoji=False,
-        markup=False,
-        highlight=False,
-    )
-    console.print(panel)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    parts = _parts(summary, dot_of(ascii_only))
+    return drawn(parts, one_line(summary.title), width, color=color, ascii_only=ascii_only)
 
 
 def show(summary: Summary, stream: TextIO | None = None) -> None:
-    """Print the panel: coloured on a terminal without NO_COLOR, else plain; ASCII where the encoding is no Unicode.
-
-    A stream that is closed, full or read by nobody is no error.
-    """
-    stream = stream or sys.stdout
-    if stream is None:
-        return
-    terminal = stream.isatty()
-    width = shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if terminal else None
-    text = render(
-        summary,
-        width,
-        color=terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb",
-        ascii_only=not (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").startswith("utf"),
-    )
-    try:
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-    except (OSError, ValueError):
-        return
+    """Print the panel, as the stream can show it; a stream that is closed, full or read by nobody is no error."""
+    print_panel(partial(render, summary), stream)
 
 
 def _parts(summary: Summary, dot: str) -> list[RenderableType]:
@@ -169,7 +115,7 @@ def _counts(summary: Summary) -> Table:
     for place, (word, count) in enumerate(
         (("pass", summary.passed), ("warning", summary.warnings), ("error", summary.errors))
     ):
-        verdicts.append(" + " if place else "").append(f"{count:,} {word}", style=_STYLES[word] if count else "")
+        verdicts.append(" + " if place else "").append(f"{count:,} {word}", style=RESULT_STYLES[word] if count else "")
     verdicts.append(f" + {skipped:,} not compared")
     grid.add_row("target rows", f"{summary.target_rows:,}", f"{matched}{summary.target_only:,} target only")
     twice = f", {summary.reused:,} of the matched used again" if summary.reused else ""
@@ -232,7 +178,9 @@ def _worst(ops: tuple[WorstOp, ...]) -> Table:
     for op in ops:
         label = "" if op.rank is None else f"rank{op.rank}" if isinstance(op.rank, int) else one_line(op.rank)
         rank = [Text(label, style="cyan")] if ranked else []
-        grid.add_row(Text(f"  {op.result}", style=_STYLES.get(op.result, "")), *rank, Folded(Text(one_line(op.name))))
+        grid.add_row(
+            Text(f"  {op.result}", style=RESULT_STYLES.get(op.result, "")), *rank, Folded(Text(one_line(op.name)))
+        )
         reason = Text(one_line(op.figure), style="bold")
         if op.message:
             reason.append("  " if op.figure else "").append(one_line(op.message), style="not bold dim")
