@@ -225,9 +225,9 @@ class _Builder:
 
     def mark_leaves(self, inputs: Inputs) -> None:
         """Set ``requires_grad`` where the dump had it; adjusted tensors keep the place of the first."""
-        for path, value in _places(inputs.args, "args"):
+        for path, value in places_of(inputs.args, "args"):
             self._mark(value, path)
-        for path, value in _places(inputs.kwargs, "kwargs"):
+        for path, value in places_of(inputs.kwargs, "kwargs"):
             self._mark(value, path)
 
     def _mark(self, value: torch.Tensor, path: str) -> None:
@@ -275,16 +275,16 @@ class _Builder:
             )
 
 
-def _places(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors with their places."""
+def places_of(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors with their places, by index and key below `path`: ``args.0``, ``kwargs.weight``."""
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _places(item, f"{path}.{key}")
+            yield from places_of(item, f"{path}.{key}")
     elif isinstance(value, (list, tuple)):
         for place, item in enumerate(value):
-            yield from _places(item, f"{path}.{place}")
+            yield from places_of(item, f"{path}.{place}")
 
 
 def _argument(path: str) -> str:

@@ -15,7 +15,7 @@ from opassay.kernels.precision.tables import DTYPE_BOUND
 from opassay.pipeline.check.call import SEED, Run, gradients_of, run_reference
 from opassay.pipeline.check.cases import CannotRun, Case
 from opassay.pipeline.check.framework import Sides
-from opassay.pipeline.check.inputs import InputError, Inputs, build_inputs, recorded_values, tensors_of
+from opassay.pipeline.check.inputs import InputError, Inputs, build_inputs, places_of, recorded_values, tensors_of
 from opassay.pipeline.check.mindspore_calls import Answer, Array, Call, DTypeName
 from opassay.pipeline.check.mindspore_names import reference_of, unsupported
 from opassay.pipeline.check.torch_framework import flat
@@ -96,7 +96,7 @@ class MindSporeFramework:
             ("backward.output", tested_grads),
             ("backward.output.bench", bench_grads),
         ):
-            yield from _by_path(value, label)
+            yield from places_of(value, label)
 
     def save(self, path: Path, tensor: torch.Tensor) -> Path:
         """Write a tensor as MindSpore's dumps do; NumPy has no bfloat16, a float32 holds it."""
@@ -247,14 +247,3 @@ def _received(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, torch.Tensor) else list(flat(value))
-
-
-def _by_path(value: Any, label: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        yield label, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _by_path(item, f"{label}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for place, item in enumerate(value):
-            yield from _by_path(item, f"{label}.{place}")
