@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import importlib
 import os
 import signal
 import sys
@@ -36,58 +37,14 @@ PYTORCH_ONLY: Final = ("api_precision_compare", "explain-api")
 """Commands that know PyTorch's standards only. The check is told its framework; a comparison finds it in the dumps' headers."""
 
 
-def _compare(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.compare import run
+def _of(module: str, function: str = "run") -> Command:
+    """A command of a module that is imported when it is called: ``--help`` and ``shim`` wait for no library."""
 
-    return run(arguments)
+    def command(arguments: argparse.Namespace) -> int:
+        run: Command = getattr(importlib.import_module(f"opassay.pipeline.cli.{module}"), function)
+        return run(arguments)
 
-
-def _plan(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.plan import run
-
-    return run(arguments)
-
-
-def _merge(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.merge import run
-
-    return run(arguments)
-
-
-def _collectives(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.collectives import run
-
-    return run(arguments)
-
-
-def _run_ut(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.run_ut import run
-
-    return run(arguments)
-
-
-def _multi_run_ut(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.run_ut import run_multi
-
-    return run_multi(arguments)
-
-
-def _precision_compare(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.precision_compare import run
-
-    return run(arguments)
-
-
-def _explain_api(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.explain_api import run
-
-    return run(arguments)
-
-
-def _explain(arguments: argparse.Namespace) -> int:
-    from opassay.pipeline.cli.explain import run
-
-    return run(arguments)
+    return command
 
 
 def _shim(arguments: argparse.Namespace) -> int:
@@ -95,17 +52,17 @@ def _shim(arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: Final[dict[str, Command]] = {
-    "compare": _compare,
-    "plan": _plan,
-    "merge_result": _merge,
-    "collectives": _collectives,
-    "run_ut": _run_ut,
-    "acc_check": _run_ut,
-    "multi_run_ut": _multi_run_ut,
-    "multi_acc_check": _multi_run_ut,
-    "api_precision_compare": _precision_compare,
-    "explain": _explain,
-    "explain-api": _explain_api,
+    "compare": _of("compare"),
+    "plan": _of("plan"),
+    "merge_result": _of("merge"),
+    "collectives": _of("collectives"),
+    "run_ut": _of("run_ut"),
+    "acc_check": _of("run_ut"),
+    "multi_run_ut": _of("run_ut", "run_multi"),
+    "multi_acc_check": _of("run_ut", "run_multi"),
+    "api_precision_compare": _of("precision_compare"),
+    "explain": _of("explain"),
+    "explain-api": _of("explain_api"),
     "shim": _shim,
 }
 
