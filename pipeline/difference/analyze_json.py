@@ -64,21 +64,19 @@ def _entry(node: Node, details: dict[tuple[int, str], dict[int, dict[str, Any]]]
         "data_info": {"input": rows["input"], "output": rows["output"]},
         "stack_info": rows["stack"],
         "op_type": first if rest else node.name,
-        "row": node.row,
-        "reason": reason_of(node),
-        "origin": node.origin.value,
-        "stage": node.stage.value,
-        "layer": node.layer,
-        "sub_layer": node.sub_layer,
+        **_standing(node),
         "input_gap": _finite(node.input_gap),
         "output_gap": _finite(node.output_gap),
     }
 
 
 def _short(node: Node) -> dict[str, Any]:
+    return {"rank": node.rank, "op_name": node.name, **_standing(node)}
+
+
+def _standing(node: Node) -> dict[str, Any]:
+    """Where an op stands and why it counts."""
     return {
-        "rank": node.rank,
-        "op_name": node.name,
         "row": node.row,
         "reason": reason_of(node),
         "origin": node.origin.value,
