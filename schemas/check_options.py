@@ -12,7 +12,6 @@ SPLITS: Final = (1, 64)
 MOST_DEVICE_ID: Final = 4095
 """Of MindSpore's devices."""
 
-DEFAULT_SPLITS: Final = 8
 DEFAULT_TIMEOUT_S: Final = 1800.0
 
 
