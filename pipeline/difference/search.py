@@ -11,10 +11,13 @@ from opassay.kernels.call_events import join_calls
 from opassay.kernels.first_difference import FirstDifference, Node, Origin, Stage, find_first
 from opassay.kernels.op_facts import CLEAN, LACKS
 from opassay.kernels.rules import RULES
-from opassay.pipeline.report.summary import NOT_OF_NUMBERS, FirstOp
+from opassay.pipeline.report.summary import FirstOp
 from opassay.schemas.op_facts import RankFacts
 
 MOST = 5  # ops of an answer that a panel shows
+
+NOT_OF_NUMBERS = "nothing that was compared differs"
+"""How the reason of an answer begins that is no difference of numbers: ops or outputs of one side, dtypes."""
 
 WHY = {
     Origin.ADDED: "its inputs agree, its output does not",
@@ -108,8 +111,14 @@ def told(
                 label,
                 sources.get((node.rank, node.name), ""),
                 node in first.nodes,
+                of_numbers(node),
             )
     return list(shown.values())
+
+
+def of_numbers(node: Node) -> bool:
+    """Whether numbers differ there, not only which ops, outputs or dtypes the two sides have."""
+    return node.origin not in (Origin.DTYPE, Origin.ALONE, Origin.MISSING) and node.figures != LACKS
 
 
 def reason_of(node: Node) -> str:

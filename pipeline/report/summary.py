@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-NOT_OF_NUMBERS: Final = "nothing that was compared differs"
-"""How the reason of an answer begins that is no difference of numbers: ops or outputs of one side, dtypes."""
-
 _SEVERITY: Final = {"error": 0, "warning": 1, "pass": 2}
 
 
@@ -66,6 +63,8 @@ class FirstOp:
         Where in the user's code it was called, "" where not known.
     leads : bool
         Whether it is the first, or a later one that does not follow from it.
+    of_numbers : bool
+        Whether numbers differ, not only which ops, outputs or dtypes the two sides have.
     """
 
     name: str
@@ -74,11 +73,7 @@ class FirstOp:
     rank: str | None = None
     source: str = ""
     leads: bool = True
-
-    @property
-    def of_numbers(self) -> bool:
-        """Whether numbers differ, not only which ops, outputs or dtypes the two sides have."""
-        return not self.reason.startswith(NOT_OF_NUMBERS)
+    of_numbers: bool = True
 
     @property
     def title(self) -> str:

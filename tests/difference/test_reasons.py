@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from opassay.kernels.first_difference import Node, Origin, Stage
 from opassay.kernels.op_facts import LACKS
-from opassay.pipeline.difference.search import reason_of
-from opassay.pipeline.report.summary import NOT_OF_NUMBERS
+from opassay.pipeline.difference.search import NOT_OF_NUMBERS, of_numbers, reason_of
 
 from tests.difference.searching import facts_of_ranks, search
 from tests.dumps import call, scalar, tensor, tensor_call, write_dump
@@ -317,7 +316,9 @@ def test_two_dumps_without_a_common_row_have_no_answer(tmp_path: Path) -> None:
     ids=["target only", "golden only", "an output", "dtype"],
 )
 def test_what_is_no_difference_of_numbers_says_so(tmp_path: Path, target: Data, golden: Data, rest: str) -> None:
-    assert reason_of(node(tmp_path, target, golden)) == f"{NOT_OF_NUMBERS}{rest}"
+    answer = node(tmp_path, target, golden)
+    assert reason_of(answer) == f"{NOT_OF_NUMBERS}{rest}"
+    assert not of_numbers(answer)
 
 
 # ---- messages

@@ -179,7 +179,9 @@ def test_that_nothing_differs_is_said_where_it_is_known(summary: Summary, said: 
 
 def test_what_is_no_difference_of_numbers_is_not_called_one() -> None:
     formal = FirstOp(
-        "Torch.a.0.forward.output.0", "nothing that was compared differs; the golden side does not have it"
+        "Torch.a.0.forward.output.0",
+        "nothing that was compared differs; the golden side does not have it",
+        of_numbers=False,
     )
     text = render(replace(SUMMARY, first=(formal,)))
     assert "not a difference of numbers" in text
